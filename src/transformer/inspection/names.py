@@ -35,9 +35,11 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("MultiHeadAttention", "divide", ""): ("Divide by √d_k", r"S'_i"),
     ("MultiHeadAttention", "multiply", ""): ("Scale the scores", r"S'_i"),
     ("MultiHeadAttention", "multiply", "unscaled"): ("Keep the scores unscaled", r"S'_i"),
+    ("MultiHeadAttention", "multiply", "A_i"): ("Mute heads", r"\hat A_i"),
+    ("MultiHeadAttention", "multiply", "A'_i"): ("Mute heads", r"\hat A_i"),
     ("MultiHeadAttention", "add", ""): ("Add position bias", r"\tilde S_i"),
     ("MultiHeadAttention", "masked_fill", "0"): ("Mask", r"S''_i"),
-    ("MultiHeadAttention", "masked_fill", "1"): ("Clear rows that may attend to nothing", "A'_i"),
+    ("MultiHeadAttention", "masked_fill", "1"): ("Set masked weights to 0", "A'_i"),
     ("MultiHeadAttention", "softmax", ""): ("Softmax", "A_i"),
     ("RotaryPositions", "rearrange", "0"): ("First half of the queries", "Q_{i,1}"),
     ("RotaryPositions", "rearrange", "1"): ("Second half of the queries", "Q_{i,2}"),
@@ -75,8 +77,8 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("GatedFeedForward", "gelu", ""): ("GELU of the gate", r"g'"),
     ("GatedFeedForward", "relu", ""): ("ReLU of the gate", r"g'"),
     ("GatedFeedForward", "multiply", ""): ("Multiply by the gate", "r"),
-    ("RelativePositionBias", "embedding", ""): ("Look up biases of distances", "B"),
-    ("RelativePositionBias", "rearrange", ""): ("Arrange biases by heads", "B_i"),
+    ("RelativePositionBias", "embedding", ""): ("Look up biases of distances", "R"),
+    ("RelativePositionBias", "rearrange", ""): ("Arrange biases by heads", "R_i"),
     ("ProjectionLayer", "linear", ""): ("Project to the vocabulary", "z"),
     ("MaskedHead", "linear", ""): ("Linear layer of the head", "u"),
     ("MaskedHead", "gelu", ""): ("GELU", "r"),
@@ -88,6 +90,7 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("", "linear", "label_head"): ("Project to the labels", "z"),
     ("", "linear", "1"): ("Project to the labels", "z"),
     ("", "rearrange", "z"): ("Take the only sentence of the batch", "z'"),
+    ("", "softmax", ""): ("Softmax of the logits", "p"),
     ("", "cross_entropy", ""): ("Loss", "L"),
 }
 """Title and symbol of an operation.
@@ -154,9 +157,29 @@ BLOCK_FORMULAS: Final = {
 }
 """Formula and gradients of an operation of one block that `FORMULAS` and `GRADIENTS` say less plainly."""
 
+TITLE_FORMULAS: Final = {
+    **dict.fromkeys(
+        ("Split queries into heads", "Split keys into heads", "Split values into heads"),
+        (
+            "\\left( {y} \\right)_{{t, k}} = {x}_{{t, (i - 1) d_k + k}}",
+            {"x": "{dx}_{{t, (i - 1) d_k + k}} = \\left( {dy} \\right)_{{t, k}}"},
+        ),
+    ),
+    "Transpose keys": ("\\left( {y} \\right)_{{k, t}} = \\left( {x} \\right)_{{t, k}}",
+                       {"x": "\\left( {dx} \\right)_{{t, k}} = \\left( {dy} \\right)_{{k, t}}"}),
+    "Concatenate heads": ("{y}_{{t, (i - 1) d_k + k}} = \\left( {x} \\right)_{{t, k}}",
+                          {"x": "\\left( {dx} \\right)_{{t, k}} = \\left( {dy} \\right)_{{t, (i - 1) d_k + k}}"}),
+}  # fmt: skip
+"""Formula and gradients of a step that moves numbers, by its title: heads are counted from 1, the rest from 0."""
+
 GELU_BY_TANH: Final = (
     "{y} = {x} \\Phi({x}), \\Phi(a) \\approx \\frac{{1}}{{2}} \\left( 1 + \\tanh \\left( "
     "\\sqrt{{2 / \\pi}} (a + 0.044715 a^3) \\right) \\right)"
+)
+
+GELU_BY_TANH_GRADIENT: Final = (
+    "{dx} = {dy} \\odot \\left( \\frac{{1 + \\tanh v}}{{2}} + \\frac{{{x}}}{{2}} (1 - \\tanh^2 v) v' \\right), "
+    "v = \\sqrt{{2 / \\pi}} ({x} + 0.044715 {x}^3), v' = \\sqrt{{2 / \\pi}} (1 + 0.134145 {x}^2)"
 )
 
 GRADIENTS: Final[dict[str, dict[str, str]]] = {
@@ -168,14 +191,15 @@ GRADIENTS: Final[dict[str, dict[str, str]]] = {
     "multiply": {"x": "{dx} = {dy} \\cdot {w}", "w": "{dw} = {dy} \\cdot {x}"},
     "divide": {"x": "{dx} = {dy} / {w}"},
     "layer_norm": {
-        "x": "{dx} = \\frac{{1}}{{\\sigma}} \\left( g - \\text{{mean}}(g) - \\hat x \\cdot \\text{{mean}}"
-        "(g \\odot \\hat x) \\right), g = \\alpha \\odot {dy}, \\hat x = \\frac{{{x} - \\mu}}{{\\sigma}}",
+        "x": "{dx} = \\frac{{1}}{{s}} \\left( g - \\text{{mean}}(g) - \\hat x \\cdot \\text{{mean}}"
+        "(g \\odot \\hat x) \\right), g = \\alpha \\odot {dy}, \\hat x = \\frac{{{x} - \\mu}}{{s}}, "
+        "s = \\sqrt{{\\sigma^2 + \\epsilon}}",
         "w": "{dw} = \\sum_t \\left( {dy} \\right)_t \\odot \\hat x_t",
         "b": "{db} = \\sum_t \\left( {dy} \\right)_t",
     },
     "rms_norm": {
-        "x": "{dx} = \\frac{{1}}{{\\sigma}} \\left( g - \\hat x \\cdot \\text{{mean}}(g \\odot \\hat x) \\right), "
-        "g = \\alpha \\odot {dy}, \\hat x = {x} / \\sigma",
+        "x": "{dx} = \\frac{{1}}{{s}} \\left( g - \\hat x \\cdot \\text{{mean}}(g \\odot \\hat x) \\right), "
+        "g = \\alpha \\odot {dy}, \\hat x = {x} / s, s = \\sqrt{{\\text{{mean}}({x}^2) + \\epsilon}}",
         "w": "{dw} = \\sum_t \\left( {dy} \\right)_t \\odot \\hat x_t",
     },
     "softmax": {"x": "{dx} = {y} \\odot \\left( {dy} - \\sum_k \\left( {dy} \\right)_k {y}_k \\right)"},
@@ -199,18 +223,52 @@ NOTES: Final = {
     "variance d_k. Without the division, large d_k push the softmax where its gradient is almost zero.",
     ("MultiHeadAttention", "masked_fill"): "A masked score of minus infinity becomes a weight of zero. The softmax's "
     "gradient is proportional to the weight, so nothing flows back through a masked position.",
-    ("MultiHeadAttention", "linear"): "The matrix is stored as (outputs, inputs), hence the transpose. Head i is the "
-    "features i d_k to (i + 1) d_k - 1 of the output.",
+    ("MultiHeadAttention", "linear"): "The matrix is stored as (outputs, inputs), hence the transpose. Head i of h, "
+    "counted from 1, is columns (i - 1) d_k to i d_k - 1 of the output, counted from 0.",
     ("ResidualConnection", "add"): "The gradient of a sum goes to both of its terms unchanged: one path around the "
     "sub-layer, one through it.",
     ("InputEmbedding", "multiply"): "The paper gives no reason. Embeddings start with variance 1 / d_model, so the "
     "factor gives them the magnitude of the positional encoding.",
-    ("", "cross_entropy"): "q is the target smoothed by ε: 1 - ε on the right token, and ε / V on every token. "
-    "The gradient of softmax and logarithm together is p - q.",
+    ("", "cross_entropy"): "q is the target: 1 at the right token or label and 0 elsewhere. The gradient of softmax "
+    "and logarithm together is p - q.",
 }  # fmt: skip
 """What is worth knowing about a step, by the class of the block and the kind."""
 
+SMOOTHED_NOTE: Final = (
+    "q is the target smoothed by ε: 1 - ε on the right token, and ε / V on every token. The gradient of softmax and "
+    "logarithm together is p - q."
+)
+"""Note on a loss with label smoothing."""
+
+BLOCK_NOTES: Final = {
+    ("Multi-head cross-attention", "Queries"): "Queries come from the decoder, keys and values from the encoder's "
+    "output.",
+    ("Multi-head cross-attention", "Keys"): "The encoder's output has T rows, and so have the keys: (B, T, d_model). "
+    "Some descriptions give T_dec here, which is the number of queries.",
+    ("Multi-head cross-attention", "Values"): "The encoder's output has T rows, and so have the values: (B, T, "
+    "d_model). Some descriptions give T_dec here, which is the number of queries.",
+    ("Multi-head cross-attention", "Scores"): "T_dec queries of the decoder by T keys of the encoder: (B, h, T_dec, "
+    "T). Some descriptions write (T_dec, T_dec), which holds for self-attention alone.",
+    ("Multi-head cross-attention", "Weighted sum of values"): "One row per query: (B, h, T_dec, d_k), whatever the "
+    "length of the source. Some descriptions give T rows.",
+    ("Masked multi-head self-attention", "Weighted sum of values"): "One row per query: (B, h, T_dec, d_k). Some "
+    "descriptions give the length of the source here.",
+}  # fmt: skip
+"""What is worth knowing about a step of a block, where other descriptions of the model differ."""
+
+PRE_NORM_NOTE: Final = (
+    "This model normalizes before each sub-layer (pre-norm). In the paper (post-norm) the norm follows the sum: "
+    "LayerNorm(x + Sublayer(x))."
+)
+
 TITLE_NOTES: Final = {
+    "Softmax of the logits": "The loss is computed from the logits by the logarithm of the softmax, which is more "
+    "exact, so no gradient passes through this step.",
+    "Set masked weights to 0": "Masked weights are 0 already, except in a row whose positions are all masked: its "
+    "softmax is 0 / 0, and becomes 0 here, with its gradient.",
+    "Mute heads": "Not a step of the paper: you muted these heads, so their weights become 0.",
+    "Output projection": "The matrix is stored as (outputs, inputs), hence the transpose. Its columns (i - 1) d_k to "
+    "i d_k - 1, counted from 0, multiply head i of h, counted from 1.",
     "Keep the embeddings unscaled": "The paper multiplies by √d_model here; this model multiplies by 1.",
     "Keep the scores unscaled": "The paper divides by √d_k here; this model multiplies by 1.",
     "Repeat keys for their queries": "Grouped-query attention: h / h_kv heads of queries share one head of keys and "
@@ -228,6 +286,9 @@ TITLE_NOTES: Final = {
 """What is worth knowing about a step, by its title."""
 
 TITLE_SOURCES: Final = {
+    "Mute heads": "",
+    "Softmax of the logits": "Vaswani et al. 2017, Sec. 3.4",
+    "GELU": "Hendrycks and Gimpel 2016, Sec. 2",
     "Repeat keys for their queries": "Ainslie et al. 2023, Sec. 2.2",
     "Repeat values for their queries": "Ainslie et al. 2023, Sec. 2.2",
     "Add position bias": "Raffel et al. 2020, Sec. 2.1",

@@ -1,6 +1,5 @@
 """Packs the tensors of a page into one text, whole parts of the model at a time."""
 
-import base64
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from transformer.errors import ConfigError
 
 Numbers = np.ndarray[Any, np.dtype[np.float32]]
 
+ALPHABET: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
 LAYER: Final = re.compile(r"(.+) layer (\d+)")
 """Title of a section that is a layer: its stack and its number."""
 ALL_LAYERS: Final = "all"
@@ -20,7 +20,7 @@ ALL_LAYERS: Final = "all"
 def packed(
     facts: dict[str, Any], numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
 ) -> tuple[str, list[int]]:
-    """Returns tensors in base64, and the offset of each among the numbers; -1 for those left out.
+    """Returns tensors in base 85, and the offset of each among the numbers; -1 for those left out.
 
     A part of the model is packed whole or left out: first what is in no layer, then the attention weights, the first
     and the last layer of each stack, and the others. The bytes of all numbers are stored plane by plane, which
@@ -54,7 +54,19 @@ def packed(
         for index, content in contents.items():
             offsets[index] = known[content]
     data = _deflated(np.concatenate([np.zeros(0, np.float32), *chunks]), 9)
-    return base64.b64encode(data).decode(), offsets
+    return in_base_85(data), offsets
+
+
+def in_base_85(data: bytes) -> str:
+    """Encodes four bytes as five characters, a quarter more, where base64 takes a third.
+
+    The characters are those of RFC 1924, but `,` instead of `<`, so that no text can end or comment out an element.
+    """
+    padding = -len(data) % 4
+    words = np.frombuffer(data + bytes(padding), ">u4").astype(np.uint64)
+    digits = np.stack([words // 85**power % 85 for power in range(4, -1, -1)], axis=1)
+    text = np.frombuffer(ALPHABET, np.uint8)[digits.astype(np.intp)].tobytes().decode()
+    return text[: len(text) - padding]
 
 
 def parse_layers(text: str, facts: dict[str, Any]) -> list[int]:

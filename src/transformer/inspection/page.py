@@ -298,14 +298,14 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     script = "\n".join(scripts)
     facts = json_for_script(data.facts)
     if limit is None:
-        limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 3 // 4)
+        limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)
     numbers, offsets = packed(data.facts, data.numbers, limit, layers)
     values: dict[str, Any] = {
         "style": Markup(style), "style_hash": _content_hash(style),
         "script": Markup(script), "script_hash": _content_hash(script),
         "facts": Markup(facts), "offsets": Markup(json_for_script(offsets)),
         "inspector": Markup(json_for_script({"served": bool(token), "token": token})),
-        "numbers": numbers,
+        "numbers": Markup(numbers),  # has none of the signs that end a script
         "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",
     }  # fmt: skip
     return environment.get_template("inspect.html.jinja").render(values)

@@ -125,6 +125,7 @@ class Pass:
         with Recorder(model, mute_heads=changes.mute_heads, residual=residual) as recorder:
             logits = example.compute(model, example.inputs)
             labels = logits.detach().argmax(dim=-1) if example.labels is None else example.labels
+            logits.softmax(dim=-1)  # recorded as a step; the loss takes its logarithm from the logits, more exactly
             loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
         return cls(
             bundle=bundle, example=example, operations=recorder.operations, gradients=recorder.gradients(loss),

@@ -1,5 +1,6 @@
 """Records every operation of a forward pass, with what it read and wrote, and the gradients of all of it."""
 
+import inspect
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -157,7 +158,9 @@ class Recorder(TorchFunctionMode):
             self._paused = False
             assert self._norm_input is not None
             read, alias = self._norm_input
-            self._add("rms_norm", (read, module.alpha), (alias, module.alpha), output, {"eps": module.eps})
+            code = inspect.unwrap(RMSNormalization.forward).__code__
+            place = _block_file(code.co_filename), code.co_firstlineno
+            self._add("rms_norm", (read, module.alpha), (alias, module.alpha), output, {"eps": module.eps}, place)
         self._stack.pop()
 
     def __torch_function__(
@@ -267,8 +270,9 @@ class Recorder(TorchFunctionMode):
         uses: tuple[Tensor, ...],
         output: Tensor,
         attributes: dict[str, Any],
+        place: tuple[str, int] | None = None,
     ) -> None:
-        file, line = _caller()
+        file, line = place or _caller()
         self.operations.append(Operation(kind, tuple(self._stack), inputs, uses, output, attributes, file, line))
 
     def gradients(self, loss: Tensor) -> dict[int, Tensor]:
@@ -328,8 +332,8 @@ def _caller() -> tuple[str, int]:
 
 @cache
 def _block_file(filename: str) -> str:
-    """Returns the path of a source file within the package; empty for files of others and of this package."""
+    """Returns the path of a source file within the package; empty for files of others and for the recorder's own."""
     path = Path(filename)
-    if not path.is_relative_to(PACKAGE) or path.parent.name == "inspection" or path.name == "overrides.py":
+    if not path.is_relative_to(PACKAGE) or path == Path(__file__):
         return ""
     return path.relative_to(PACKAGE).as_posix()

@@ -13,14 +13,19 @@ from transformer.blocks import attention
 from transformer.inspection.axes import AxisLetters, Operand
 from transformer.inspection.names import (
     BLOCK_FORMULAS,
+    BLOCK_NOTES,
     FORMULAS,
     GELU_BY_TANH,
+    GELU_BY_TANH_GRADIENT,
     GRADIENTS,
     KIND_NAMES,
     NAMES,
     NOTES,
     PARAMETER_SYMBOLS,
+    PRE_NORM_NOTE,
+    SMOOTHED_NOTE,
     TABLE_SYMBOLS,
+    TITLE_FORMULAS,
     TITLE_NOTES,
     TITLE_SOURCES,
 )
@@ -28,6 +33,8 @@ from transformer.inspection.passes import Pass
 from transformer.inspection.recorder import Operation
 
 IN_ATTENTION_FORMULA: Final = ("matmul", "divide", "multiply", "masked_fill", "softmax")
+INDICES: Final = {"B": "b", "T": "t", "T_dec": "t", "h": "i"}
+"""Index that runs along an axis in a formula."""
 SIDES: Final = {"encoder": "Encoder", "decoder": "Decoder"}
 
 
@@ -82,6 +89,7 @@ class _StepMaker:
         self.writers: dict[int, int] = {}
         self.sides_seen: set[str] = set()
         blocks = {name for module in recorded.model.modules() for name in _names(type(module))}
+        self.is_pre_norm = recorded.bundle.config.model_dump().get("norm_order") == "pre"
         self.is_rms = "RMSNormalization" in blocks
         what = "Patch embedding" if "PatchEmbedding" in blocks else "Input embedding"
         positions = {"PositionalEncoding": " and positional encoding", "LearnedPositions": " and learned positions",
@@ -109,10 +117,11 @@ class _StepMaker:
             operation.output, symbol, self.letters.of_output(operation, inputs, section), "y",
             gradient=self.recorded.gradients.get(id(operation.output)),
         )  # fmt: skip
-        formula, gradients = formulas(operation, inputs, output)
+        formula, gradients = formulas(operation, inputs, output, title)
+        block = self._block(operation, owner, section)
         return Step(
-            operation, title, section, self._block(operation, owner, section), inputs, output, formula, gradients,
-            _paper(operation, owner, title), _note(operation, owner, title),
+            operation, title, section, block, inputs, output, formula, gradients,
+            _paper(operation, owner, title), self._note(operation, owner, title, block),
         )  # fmt: skip
 
     def _name(
@@ -155,7 +164,7 @@ class _StepMaker:
     def _constant(
         self, operation: Operation, tensor: Tensor, role: str, section: str, gradient: Tensor | None = None
     ) -> Operand:
-        axes, owner = ("",) * tensor.dim(), _names(_owner(operation)[0])
+        axes, owner = self._constant_axes(operation, tensor, section), _names(_owner(operation)[0])
         if id(tensor) in self.input_axes:
             symbol = r"\text{pixels}" if tensor.is_floating_point() else r"\text{token}"
             return Operand(tensor, symbol, self.input_axes[id(tensor)], role, gradient=gradient)
@@ -168,6 +177,33 @@ class _StepMaker:
         if "RotaryPositions" in owner:
             return Operand(tensor, r"\cos" if tensor[0, 0] == 1 else r"\sin", axes, role)
         return Operand(tensor, r"\text{PE}" if "PositionalEncoding" in owner else "c", axes, role)
+
+    def _constant_axes(self, operation: Operation, tensor: Tensor, section: str) -> tuple[str, ...]:
+        """Names the axes of a mask, of a table of positions, or of another constant."""
+        if tensor.dtype == torch.bool and tensor.dim() == 4:
+            keys = "Encoder" if "cross_attention_block" in operation.module else section
+            sizes = tensor.shape
+            rows, columns = (
+                self.letters.of_positions(size, part) for size, part in ((sizes[2], section), (sizes[3], keys))
+            )
+            return ("B" if sizes[0] == 1 else "", "h" if sizes[1] > 1 else "", rows, columns)
+        if "PositionalEncoding" in _names(_owner(operation)[0]) and tensor.dim() >= 2:
+            row = self.letters.of_positions(tensor.size(-2), section)
+            return (*("",) * (tensor.dim() - 2), row, self.letters.sizes.get(tensor.size(-1), ""))
+        return ("",) * tensor.dim()
+
+    def _note(self, operation: Operation, owner: type | None, title: str, block: str) -> str:
+        """Returns what is worth knowing about a step."""
+        if operation.kind == "cross_entropy" and operation.attributes["smoothing"]:
+            return SMOOTHED_NOTE
+        if operation.kind == "layer_norm" and self.is_pre_norm and "ResidualConnection" in _outer_names(operation):
+            return PRE_NORM_NOTE
+        if (block, title) in BLOCK_NOTES:
+            return BLOCK_NOTES[block, title]
+        if title in TITLE_NOTES:
+            return TITLE_NOTES[title]
+        names = _names(owner) or [""]
+        return next((NOTES[name, operation.kind] for name in names if (name, operation.kind) in NOTES), "")
 
     def _positions(self, tensor: Tensor, section: str) -> tuple[str, ...]:
         return tuple(self.letters.of_positions(size, section) for size in tensor.shape[1:])
@@ -236,7 +272,9 @@ def merged(operations: list[Operation]) -> list[Operation]:
     return result
 
 
-def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand) -> tuple[str, dict[str, str]]:
+def formulas(
+    operation: Operation, inputs: tuple[Operand, ...], output: Operand, title: str = ""
+) -> tuple[str, dict[str, str]]:
     """Returns the formula of an operation in LaTeX, and the lines of the chain rule by role."""
     symbols = {part.role: f"{{{part.symbol}}}" for part in inputs if part.symbol} | {"y": f"{{{output.symbol}}}"}
     number = operation.attributes.get("number")
@@ -255,21 +293,37 @@ def formulas(operation: Operation, inputs: tuple[Operand, ...], output: Operand)
     values |= {"n": plain, "db": values.get("db", "")}
     formula, chain = FORMULAS[operation.kind], GRADIENTS[operation.kind]
     if operation.attributes.get("approximate") == "tanh":
-        formula = GELU_BY_TANH
+        formula, chain = GELU_BY_TANH, {"x": GELU_BY_TANH_GRADIENT}
     if operation.kind == "rearrange" and len(inputs) > 1:
         formula += " \\text{{ and }} {w}"
     for name in _names(_owner(operation)[0]):
         formula, chain = BLOCK_FORMULAS.get((name, operation.kind), (formula, chain))
+    formula, chain = TITLE_FORMULAS.get(title, (formula, chain))
     lines = {
-        part.role: chain[part.role].format(**values)
+        part.role: _summed(chain[part.role].format(**values), operation.kind, part, output)
         for part in inputs
         if part.gradient is not None and part.role in chain
     }
     return formula.format(**values), lines
 
 
+def _summed(line: str, kind: str, part: Operand, output: Operand) -> str:
+    """Adds the sum over the axes along which an operand is broadcast to a line of the chain rule."""
+    if kind not in ("add", "subtract", "multiply", "divide"):
+        return line
+    shape = (1,) * (output.tensor.dim() - part.tensor.dim()) + tuple(part.tensor.shape)
+    axes = [letter for size, full, letter in zip(shape, output.tensor.shape, output.axes, strict=True) if size < full]
+    if not axes:
+        return line
+    indices = ", ".join(dict.fromkeys(INDICES.get(letter, letter.lower()) for letter in axes if letter))
+    left, _, right = line.partition(" = ")
+    return f"{left} = \\sum_{{{indices}}} {right}" if indices else f"{left} = \\sum {right}"
+
+
 def _transposed(symbol: str) -> str:
     """Returns the symbol of a transposed matrix; of one that is transposed already, that of the matrix itself."""
+    if symbol.endswith(r"^{\prime\top}}"):
+        return symbol.replace(r"^{\prime\top}}", "'}")
     if symbol.endswith(r"^\top}"):
         return symbol.replace(r"^\top}", "}")
     return rf"\left( {symbol} \right)^\top" if r"\frac" in symbol else rf"{symbol}^\top"
@@ -294,13 +348,14 @@ def _paper(operation: Operation, owner: type | None, title: str) -> str:
         text = " ".join(inspect.cleandoc(candidate.__doc__ or "").split())
         if match := re.search(r"Source: (.+?(?:Sec|Eq|Fig)\. [\w.-]+(?:, (?:Eq|Fig)\. [\w-]+)?)", text):
             return match[1].rstrip(".")
-    return "Vaswani et al. 2017, Sec. 5.4" if operation.kind == "cross_entropy" else ""
+    if operation.kind != "cross_entropy":
+        return ""
+    return "Vaswani et al. 2017, Sec. 5.4" if operation.attributes["smoothing"] else "Vaswani et al. 2017, Sec. 3.4"
 
 
-def _note(operation: Operation, owner: type | None, title: str) -> str:
-    if title in TITLE_NOTES:
-        return TITLE_NOTES[title]
-    return next((NOTES[name, operation.kind] for name in _names(owner) or [""] if (name, operation.kind) in NOTES), "")
+def _outer_names(operation: Operation) -> set[str]:
+    """Returns the names of the classes of all modules that were being computed."""
+    return {type(module).__name__ for _, module in operation.modules}
 
 
 def _names(owner: type | None) -> list[str]:

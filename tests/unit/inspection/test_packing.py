@@ -9,7 +9,7 @@ import pytest
 
 from inspected import example, tiny
 from transformer.errors import ConfigError
-from transformer.inspection.packing import LAYER, packed, parse_layers
+from transformer.inspection.packing import LAYER, in_base_85, packed, parse_layers
 from transformer.inspection.page import PageData, page_data
 from transformer.inspection.passes import Pass
 
@@ -33,7 +33,7 @@ def shown(data: PageData, offsets: list[int]) -> dict[str, bool | None]:
 
 
 def unpacked(text: str) -> Any:
-    planes = np.frombuffer(zlib.decompress(base64.b64decode(text), wbits=-15), np.uint8)
+    planes = np.frombuffer(zlib.decompress(base64.b85decode(text.replace(",", "<")), wbits=-15), np.uint8)
     return planes.reshape(4, -1).T.copy().view(np.float32).ravel()
 
 
@@ -49,10 +49,10 @@ def test_packed_numbers_are_those_of_the_tensors(data: PageData) -> None:
 
 def test_layers_that_fit_are_packed_from_both_ends(data: PageData) -> None:
     """Catches layers of which a half is packed, and a limit that leaves out the ends of the stacks first."""
-    whole = len(base64.b64decode(packed(data.facts, data.numbers, 1 << 30)[0]))
+    whole = len(base64.b85decode(packed(data.facts, data.numbers, 1 << 30)[0].replace(",", "<")))
     text, offsets = packed(data.facts, data.numbers, whole * 3 // 4)
     parts = shown(data, offsets)
-    assert len(base64.b64decode(text)) <= whole * 3 // 4
+    assert len(base64.b85decode(text.replace(",", "<"))) <= whole * 3 // 4
     assert all(there for name, there in parts.items() if not LAYER.fullmatch(name))
     assert all(parts[f"{stack} layer {layer}"] for stack in ("Encoder", "Decoder") for layer in (1, 4))
     assert not all(parts.values())
@@ -87,3 +87,10 @@ def test_title_names_the_run_of_a_checkpoint(folder: str | None, name: str) -> N
     bundle = replace(tiny("transformer"), folder=Path(folder) if folder else None)
     bundle.model.float()
     assert page_data(Pass.record(bundle, example(bundle))).facts["model"]["folder"] == name
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_base_85_is_that_of_python_with_another_sign(size: int) -> None:
+    """Catches a lost byte at the end, and a text that could end the element it stands in."""
+    data = np.random.default_rng(size).bytes(size * 101)
+    assert in_base_85(data) == base64.b85encode(data).decode().replace("<", ",")

@@ -23,11 +23,11 @@ class Nudged(Recorder):
         super().__init__(model)
         self.index, self.nudge = index, nudge
 
-    def _add(self, kind: str, inputs: Any, uses: Any, output: Tensor, attributes: Any) -> None:
+    def _add(self, kind: str, inputs: Any, uses: Any, output: Tensor, attributes: Any, *place: Any) -> None:
         if len(self.operations) == self.index:
             with torch.no_grad():
                 output.add_(self.nudge)
-        super()._add(kind, inputs, uses, output, attributes)
+        super()._add(kind, inputs, uses, output, attributes, *place)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -7,7 +8,7 @@ from inspected import FAMILIES, example, recorded, tiny
 from transformer.blocks import causal_mask
 from transformer.inspection.gradient_norms import compared_norms
 from transformer.inspection.page import mathml
-from transformer.inspection.passes import Pass
+from transformer.inspection.passes import Changes, Pass
 from transformer.inspection.steps import make_steps
 
 
@@ -180,3 +181,63 @@ def test_contributions_of_all_paths_add_up(name: str) -> None:
                 total[id(tensor)] = total.get(id(tensor), torch.zeros_like(tensor)) + one.gradients[id(use)]
     for key, gradient in total.items():
         torch.testing.assert_close(gradient, one.gradients[key])
+
+
+def test_probabilities_are_a_step_that_the_loss_does_not_read() -> None:
+    """Catches a path that ends at the logits, and a gradient that is claimed to pass through the probabilities."""
+    one = recorded("transformer")
+    probabilities, loss = make_steps(one)[-2:]
+    assert (probabilities.title, loss.title) == ("Softmax of the logits", "Loss")
+    assert probabilities.output.axes == ("T_dec", "V")
+    powers = np.exp(one.logits.numpy())
+    expected = torch.from_numpy(powers / powers.sum(axis=1, keepdims=True))
+    torch.testing.assert_close(probabilities.output.tensor.detach(), expected)
+    assert probabilities.output.gradient is None
+    assert probabilities.readers == []
+
+
+def test_code_of_a_step_is_where_it_is_computed() -> None:
+    """Catches a line of the command line for the loss, and of the caller for a norm that a hook records."""
+    files = {step.title: step.operation.file for step in make_steps(recorded("llama"))}
+    assert files["Loss"] == files["Softmax of the logits"] == "inspection/passes.py"
+    assert files["Root mean square normalization"] == "blocks/normalization.py"
+
+
+def test_muting_is_a_step_of_its_own() -> None:
+    """Catches muted weights that are called scores, under the symbol of the scores."""
+    bundle = tiny("transformer")
+    bundle.model.float()
+    changes = Changes(mute_heads={"encoder.layers.0.self_attention_block": [0]})
+    steps = make_steps(Pass.record(bundle, example(bundle), changes))
+    [muted] = [step for step in steps if step.title == "Mute heads"]
+    assert muted.output.symbol == r"\hat A_i"
+    assert muted.paper == ""
+    assert not muted.output.tensor[:, 0].any()
+    assert muted.output.tensor[:, 1].any()
+
+
+def test_chain_rule_sums_over_broadcast_axes() -> None:
+    """Catches a line by which one segment embedding has a gradient for every token."""
+    [step] = [step for step in make_steps(recorded("bert")) if step.title == "Add the segment embedding"]
+    assert r"\sum_{t}" in step.gradients["w"]
+    assert r"\sum" not in step.gradients["x"]
+
+
+def test_repeated_keys_are_transposed_once() -> None:
+    """Catches a gradient of the scores that multiplies by a transpose of a transpose."""
+    scores = next(step for step in make_steps(recorded("llama")) if step.title == "Scores")
+    assert r"\top}^\top" not in scores.gradients["x"]
+    assert "K_i'" in scores.gradients["x"]
+
+
+def test_masks_and_positions_have_letters() -> None:
+    """Catches a mask of cross-attention with the letter of the target for its keys."""
+    masks = {
+        step.block: part.axes
+        for step in make_steps(recorded("transformer"))
+        for part in step.inputs
+        if part.role == "m"
+    }
+    assert masks["Multi-head self-attention"][-1] == "T"
+    assert masks["Masked multi-head self-attention"][-2:] == ("T_dec", "T_dec")
+    assert masks["Multi-head cross-attention"][-1] == "T"

@@ -113,7 +113,7 @@ const ACTIVATIONS = {
       const inner = Math.tanh(tanhInside(x));
       return 0.5 * (1 + inner) + (x / 2) * (1 - inner ** 2) * Math.sqrt(2 / Math.PI) * (1 + 3 * 0.044715 * x * x);
     },
-    slopeText: "derivative of the tanh approximation",
+    slopeText: "(1 + tanh v)/2 + x/2 (1 − tanh² v) v′",
   },
 };
 const activation = (v) => ACTIVATIONS[v.kind === "gelu" && v.attributes.approximate === "tanh" ? "gelu tanh" : v.kind];
@@ -249,7 +249,7 @@ const FORWARD = {
   },
   rearrange: (v, index) => {
     const [input, place] = originOf(v, flatten(v.y.shape, index));
-    return oneLine("", "the same number, from another place", at(input, place), [[input, place]]);
+    return oneLine("", `the number of the input at [${place.join(", ")}]`, at(input, place), [[input, place]]);
   },
   cross_entropy: (v) => {
     const [count] = v.x.shape;

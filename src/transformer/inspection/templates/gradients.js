@@ -16,7 +16,7 @@ function backNorm(v, index) {
   const middle = v.kind === "layer_norm" ? ` − ${enclosed(first)}` : "";
   const last = `(${show(g[column])}${middle} − ${enclosed(hats[column])} · ${enclosed(second)})`;
   const before = [
-    { label: "σ", expression: "√(variance + ε) of the row of x", value: deviation, reads: row.reads },
+    { label: "s", expression: "√(variance + ε) of the row of x", value: deviation, reads: row.reads },
     { label: "x̂", expression: "normalized x", value: hats[column] },
     { label: "g", expression: "α · ∂L/∂y", value: g[column], reads: [...upstream.reads, [v.w, [column]]] },
     { label: "mean(g)", expression: "over the row", value: first },

@@ -4,11 +4,29 @@ const facts = JSON.parse(document.getElementById("facts").textContent);
 facts.offsets = JSON.parse(document.getElementById("offsets").textContent);
 window.INSPECTOR = JSON.parse(document.getElementById("inspector").textContent);
 
-/** Returns the embedded numbers; they are stored as deflated planes of bytes, in base64. */
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+
+/** Returns the bytes of a text in base 85, five characters for four of them. */
+function bytesOf(text) {
+  const digits = new Uint8Array(128);
+  for (let n = 0; n < 85; n += 1) digits[ALPHABET.charCodeAt(n)] = n;
+  const padding = (5 - (text.length % 5)) % 5, padded = text + "~".repeat(padding);
+  const bytes = new Uint8Array((padded.length / 5) * 4);
+  for (let from = 0, to = 0; from < padded.length; from += 5, to += 4) {
+    let word = 0;
+    for (let n = 0; n < 5; n += 1) word = word * 85 + digits[padded.charCodeAt(from + n)];
+    bytes[to] = word / 16777216;
+    bytes[to + 1] = word / 65536;
+    bytes[to + 2] = word / 256;
+    bytes[to + 3] = word;
+  }
+  return bytes.subarray(0, bytes.length - padding);
+}
+
+/** Returns the embedded numbers; they are stored as deflated planes of bytes, in base 85. */
 async function unpack() {
   const text = document.getElementById("numbers").textContent.trim();
-  const packed = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const planes = new Uint8Array(await new Response(stream).arrayBuffer());
   const count = planes.length / 4;
   const words = new Uint32Array(count);
