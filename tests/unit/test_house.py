@@ -42,7 +42,7 @@ ARROWS = {
         "runtime", "text", "tokenizers", "transformer",
     },
     "inspection": {
-        "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "tokenizers", "training",
+        "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "text", "tokenizers", "training",
     },
     "plot": {"inspection"},
     "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage"},

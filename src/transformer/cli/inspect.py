@@ -22,14 +22,14 @@ def inspect(
     model: ModelArgument,
     text: Annotated[str, typer.Argument(help="sentence, or path of an image for models of images")],
     target: Annotated[
-        str | None, typer.Option(help="translation, label or token to compare with; the model's own if not given")
+        str | None, typer.Option(help="correct translation, label or masked words; the model's own output if not given")
     ] = None,
     output_path: Annotated[
         Path | None, typer.Option("--output", help="write one HTML file instead of serving the page")
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option(help="layers that the file shows, e.g. 1,6, or all; those that fit if not given", metavar="LIST"),
+        typer.Option(help="layers in the file, e.g. 1,6 or all; as many as fit if not given", metavar="LIST"),
     ] = None,
     port: Annotated[int, typer.Option(help="port on this machine; 0 chooses a free one", min=0, max=65535)] = 0,
     no_open: Annotated[bool, typer.Option("--no-open", help="do not open a browser")] = False,

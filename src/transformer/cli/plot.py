@@ -19,11 +19,13 @@ def plot(
     kind: Annotated[Kind, typer.Argument(help="what to draw")],
     model: Annotated[
         Path | None,
-        typer.Argument(help="model for attention, gradients; file of results for scaling, complexity"),
+        typer.Argument(help="model (attention, gradients), or file of measurements (scaling, complexity)"),
     ] = None,
-    text: Annotated[str | None, typer.Argument(help="text for attention and gradients")] = None,
+    text: Annotated[str | None, typer.Argument(help="attention, gradients: text to compute")] = None,
     output_path: Annotated[Path, typer.Option("--output", help="file to write: .svg, .pdf or .png")] = Path("plot.svg"),
-    target: Annotated[str | None, typer.Option(help="translation of the text; the model's own if not given")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="attention, gradients: translation of the text; the model's own if not given")
+    ] = None,
     block: Annotated[
         Literal["encoder", "decoder", "cross"], typer.Option(help="attention: which one to draw")
     ] = "cross",
@@ -31,7 +33,7 @@ def plot(
     d_model: Annotated[int, typer.Option(help="positions, schedule: width of the model", min=2, max=16_384)] = 512,
     length: Annotated[int, typer.Option(help="positions: number of positions", min=1, max=10_000)] = 64,
     schedule: Annotated[
-        Literal["paper", "inverse_sqrt", "cosine", "constant"], typer.Option(help="schedule: its name")
+        Literal["paper", "inverse_sqrt", "cosine", "constant"], typer.Option(help="schedule: which one to draw")
     ] = "paper",
     warmup_steps: Annotated[int, typer.Option(help="schedule: warm-up steps", min=1)] = 4000,
     steps: Annotated[int, typer.Option(help="schedule: number of steps", min=1)] = 100_000,

@@ -91,6 +91,7 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("", "linear", "1"): ("Project to the labels", "z"),
     ("", "rearrange", "z"): ("Take the only sentence of the batch", "z'"),
     ("", "softmax", ""): ("Softmax of the logits", "p"),
+    ("", "divide", ""): ("Divide by the temperature", r"\tilde z"),
     ("", "cross_entropy", ""): ("Loss", "L"),
 }
 """Title and symbol of an operation.

@@ -27,13 +27,15 @@ MAX_ROWS: Final = 256
 """Number of rows of a large output projection that a page has."""
 TOP: Final = 8
 """Number of the most probable tokens that are listed at each position."""
+NAMED_VOCABULARY: Final = 8000
+"""Size of a vocabulary up to which a page has all of its tokens."""
 POSITIONS: Final = 100
 """Number of positions whose encodings are shown."""
 
 MEANINGS: Final = {
     "B": "sentences in the batch", "T": "tokens of the source", "T_dec": "tokens of the target", "d_model": "width",
-    "h": "heads", "h_kv": "heads of keys and values", "d_kv": "width of their heads together",
-    "d_q": "width of the queries' heads together",
+    "h": "heads", "h_kv": "heads of keys and values", "d_kv": "width of all heads of keys or values",
+    "d_q": "width of all heads of queries",
     "d_k": "width of a head", "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
 }  # fmt: skip
 """What the letters of the axes stand for."""
@@ -110,12 +112,14 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
     steps = make_steps(recorded)
     tensors = _Tensors()
     entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
+    _link_shared_parameters(steps, entries, recorded)
     facts = {
         "model": _model_facts(recorded),
         "axes": MEANINGS | ({} if "T_dec" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
         "label_ids": recorded.labels.tolist(),
+        "vocabularies": _vocabularies(recorded),
         "loss": {"value": float(recorded.loss), "smoothing": recorded.smoothing, "count": len(recorded.label_names)},
         "steps": entries,
         "parts": _parts(steps),
@@ -204,6 +208,22 @@ def _needed_rows(step: Step, part: Operand, recorded: Pass) -> dict[int, str] | 
     return None
 
 
+def _link_shared_parameters(steps: list[Step], entries: list[dict[str, Any]], recorded: Pass) -> None:
+    """Names all steps that use the same parameter, and the norm of its whole gradient, where there are several."""
+    uses: dict[int, list[tuple[int, int]]] = {}
+    for number, step in enumerate(steps):
+        for place, part in enumerate(step.inputs):
+            if part.parameter and part.gradient is not None:
+                uses.setdefault(id(part.tensor), []).append((number, place))
+    for paths in uses.values():
+        if len(paths) > 1:
+            number, place = paths[0]
+            whole = recorded.gradients.get(id(steps[number].inputs[place].tensor))
+            norm = None if whole is None else float(whole.norm())
+            for number, place in paths:
+                entries[number]["inputs"][place] |= {"paths": paths, "whole_norm": norm}
+
+
 def _parts(steps: list[Step]) -> list[dict[str, Any]]:
     """Returns the path of a pass: sections, their blocks, and the numbers of the steps of each."""
     parts: list[dict[str, Any]] = []
@@ -218,10 +238,14 @@ def _parts(steps: list[Step]) -> list[dict[str, Any]]:
 
 
 def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the attention weights of every layer: the outputs of the softmax of attention blocks."""
+    """Returns the attention weights of every layer: what the values are multiplied by, after the user's changes."""
     weights: list[dict[str, Any]] = []
-    for entry in entries:
-        if entry["kind"] == "softmax" and "attention" in entry["block"]:
+    for softmax in entries:
+        if softmax["kind"] == "softmax" and "attention" in softmax["block"]:
+            later = entries[softmax["id"] :]
+            product = next(one for one in later if one["kind"] == "matmul" and one["module"] == softmax["module"])
+            tensor = product["inputs"][0]["tensor"]
+            entry = next(one for one in later if one["output"]["tensor"] == tensor)
             kind = "cross-attention" if "cross" in entry["block"] else f"{entry['section'].split()[0]} self-attention"
             layer = int(entry["section"].split()[-1]) if entry["section"][-1].isdigit() else 1
             weights.append({"kind": kind, "layer": layer, "step": entry["id"], "tensor": entry["output"]["tensor"],
@@ -251,8 +275,20 @@ def _picture(recorded: Pass, tensors: _Tensors) -> dict[str, Any] | None:
     return {"tensor": tensors.add(pixels, example.axes["image"]), "grid": grid, **asdict(example.picture)}
 
 
+def _vocabularies(recorded: Pass) -> dict[str, list[str]]:
+    """Returns the tokens of small vocabularies: of what is predicted, and of the source if it has another one."""
+    config, tokenizers = recorded.bundle.config.model_dump(), recorded.bundle.text
+    size = config.get("tgt_vocab_size") or config.get("vocab_size") or 0
+    if tokenizers is None or not 0 < size <= NAMED_VOCABULARY:
+        return {}
+    sides = {"target": tokenizers.target, "source": tokenizers.source}
+    if tokenizers.source is tokenizers.target:
+        del sides["source"]
+    return {side: one.pieces(range(one.vocab_size)) for side, one in sides.items()}
+
+
 def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:
-    p = (recorded.logits / recorded.changes.temperature).softmax(dim=-1)
+    p = recorded.logits.softmax(dim=-1)
     best = p.topk(min(TOP, p.size(-1)), dim=-1)
     pieces = recorded.example.names
     return [
@@ -276,8 +312,8 @@ def json_for_script(facts: Any) -> str:
 
 
 SCRIPTS: Final = (
-    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "picture.js", "steps.js", "plots.js",
-    "changes.js", "inspect.js",
+    "arithmetic.js", "gradients.js", "tensors.js", "charts.js", "heatmap.js", "picture.js", "steps.js", "shared.js",
+    "plots.js", "changes.js", "inspect.js",
 )  # fmt: skip
 """Files of the page's script, in the order in which they are joined."""
 
@@ -296,7 +332,7 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     environment = template_environment("transformer.inspection")
     style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
     script = "\n".join(scripts)
-    facts = json_for_script(data.facts)
+    facts = json_for_script(_with_formulas_once(data.facts))
     if limit is None:
         limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)
     numbers, offsets = packed(data.facts, data.numbers, limit, layers)
@@ -309,6 +345,25 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
         "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",
     }  # fmt: skip
     return environment.get_template("inspect.html.jinja").render(values)
+
+
+def _with_formulas_once(facts: dict[str, Any]) -> dict[str, Any]:
+    """Replaces the formulas of all steps by their numbers in a list, since most of them occur many times."""
+    numbers: dict[str, int] = {}
+
+    def number(formula: str) -> int:
+        return numbers.setdefault(formula, len(numbers))
+
+    def operand(part: dict[str, Any]) -> dict[str, Any]:
+        return part | {"symbol": number(part["symbol"])}
+
+    steps = [
+        step | {"formula": number(step["formula"]),
+                "chain": {role: number(line) for role, line in step["chain"].items()},
+                "inputs": [operand(part) for part in step["inputs"]], "output": operand(step["output"])}
+        for step in facts["steps"]
+    ]  # fmt: skip
+    return facts | {"steps": steps, "formulas": [*numbers]}
 
 
 def _template_text(environment: Any, name: str) -> str:

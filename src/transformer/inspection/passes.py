@@ -17,6 +17,7 @@ from transformer.models import family
 from transformer.models.language_model import LanguageModel
 from transformer.pipelines.auto import make_translator
 from transformer.pipelines.classification import MASK_TOKEN, ImageClassifier, encode_masked, model_labels
+from transformer.text.lines import check_utf8
 
 MAX_TOKENS: Final = 512
 """Longest text, in tokens, of which a page can show the attention."""
@@ -29,7 +30,7 @@ class Changes:
     Attributes:
         mute_heads: For modules of attention by name, heads whose weights are set to zero.
         mask_source: Positions of source tokens that no position may attend to.
-        temperature: Divisor of the logits before the softmax of the shown probabilities.
+        temperature: Divisor of the logits before the softmax of the loss.
     """
 
     mute_heads: dict[str, Sequence[int]] = field(default_factory=dict)
@@ -88,7 +89,7 @@ class Pass:
         example: What it read.
         operations: Operations in the order of computation; the last one is the loss.
         gradients: Gradient of the loss with respect to each tensor, by its `id`.
-        logits: Logits of every scored position.
+        logits: Logits of every scored position, divided by the temperature.
         labels: Token or class that should have been predicted at each of them.
         loss: Loss of the pass, as in training.
         smoothing: Label smoothing of the loss.
@@ -124,6 +125,8 @@ class Pass:
         model, smoothing = bundle.model.eval().requires_grad_(True), label_smoothing(bundle)
         with Recorder(model, mute_heads=changes.mute_heads, residual=residual) as recorder:
             logits = example.compute(model, example.inputs)
+            if changes.temperature != 1.0:
+                logits = logits / changes.temperature
             labels = logits.detach().argmax(dim=-1) if example.labels is None else example.labels
             logits.softmax(dim=-1)  # recorded as a step; the loss takes its logarithm from the logits, more exactly
             loss = F.cross_entropy(logits, labels, label_smoothing=smoothing)
@@ -144,10 +147,12 @@ def record_pass(bundle: Bundle, text: str, target: str | None = None, changes: C
 
     Raises:
         ConfigError: The model predicts nothing, a target is given to a language model, or a change is invalid.
-        DataError: A text is empty or too long, or the target is none of the model's.
+        DataError: A text is empty, too long or not UTF-8, or the target is none of the model's.
     """
     changes = changes or Changes()
     kind = family(bundle.family).kind
+    check_utf8(text, "the text")
+    check_utf8(target or "", "the target")
     if not text.strip():
         raise DataError("the text is empty; give one with words")
     if kind == "encoder-decoder":

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
@@ -11,14 +12,17 @@ from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
-from transformer.errors import ConfigError, TransformerError
+from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.inspection.gradient_norms import step_norms, untrained_norms
 from transformer.inspection.page import PageData, page_data, render
 from transformer.inspection.passes import Changes, Pass, record_pass
 
 HOST: Final = "127.0.0.1"
 KEPT_PASSES: Final = 4
-"""Number of latest passes, beside the first one, that can still be asked for."""
+"""Number of latest passes, beside the first one, that are kept; earlier ones are computed again when asked for."""
+KNOWN_PASSES: Final = 1000
+"""Number of passes that can be computed again."""
+NO_PASS: Final = "this pass is no longer kept; change something and compute it again"
 MAX_REQUEST: Final = 1 << 20
 
 
@@ -35,6 +39,7 @@ class Inspector:
         self.bundle = bundle
         self.text, self.target = text, target
         self._passes: dict[str, PageData] = {}
+        self._asked: dict[str, tuple[str, str | None, Changes]] = {}
         self._lock = Lock()
         self._compared: tuple[Any, list[dict[str, Any]]] = None, []
         self.first = self.record(text, target, Changes())
@@ -45,15 +50,21 @@ class Inspector:
         Raises:
             TransformerError: The text or the changes do not fit the model.
         """
+        name = secrets.token_hex(8)
         with self._lock:
-            recorded = record_pass(self.bundle, text, target, changes)
-            this_model = {"name": "this model", "values": step_norms(recorded)}
-            data = page_data(recorded, [this_model, *self._untrained(text, recorded)])
-            name = secrets.token_hex(8)
-            self._passes[name] = replace(data, facts=data.facts | {"pass": name, "text": text, "target": target})
-            for old in list(self._passes)[1:-KEPT_PASSES]:
-                del self._passes[old]
-            return name
+            self._compute(name, text, target, changes)
+            self._asked[name] = text, target, changes
+            for old in list(self._asked)[1:-KNOWN_PASSES]:
+                del self._asked[old]
+        return name
+
+    def _compute(self, name: str, text: str, target: str | None, changes: Changes) -> None:
+        recorded = record_pass(self.bundle, text, target, changes)
+        this_model = {"name": "this model", "values": step_norms(recorded)}
+        data = page_data(recorded, [this_model, *self._untrained(text, recorded)])
+        self._passes[name] = replace(data, facts=data.facts | {"pass": name, "text": text, "target": target})
+        for old in list(self._passes)[1:-KEPT_PASSES]:
+            del self._passes[old]
 
     def _untrained(self, text: str, recorded: Pass) -> list[dict[str, Any]]:
         """Returns the norms of untrained models, which no change but that of the text or the labels computes again."""
@@ -63,30 +74,37 @@ class Inspector:
         return self._compared[1]
 
     def page(self, name: str) -> PageData:
-        """Returns what a page shows of a pass.
+        """Returns what a page shows of a pass, computed again if it is no longer kept.
 
         Raises:
-            KeyError: The pass is no longer kept.
+            DataError: The pass is unknown.
         """
-        return self._passes[name]
+        if (kept := self._passes.get(name)) is not None:
+            return kept
+        with self._lock:
+            if name not in self._passes:
+                if name not in self._asked:
+                    raise DataError(NO_PASS)
+                self._compute(name, *self._asked[name])
+            return self._passes[name]
 
     def tensor(self, name: str, index: int) -> bytes:
         """Returns the numbers of a tensor in little-endian float32; of a large table, the rows that the page shows.
 
         Raises:
-            KeyError: The pass is no longer kept.
+            DataError: The pass is unknown.
             IndexError: It has no such tensor.
         """
-        return self._passes[name].numbers(index).tobytes()
+        return self.page(name).numbers(index).tobytes()
 
     def slice(self, name: str, index: int, axis: int, place: int) -> bytes:
         """Returns one row (axis 0) or column (axis 1) of a tensor in little-endian float32.
 
         Raises:
-            KeyError: The pass is no longer kept.
+            DataError: The pass is unknown.
             IndexError: It has no such tensor, row or column.
         """
-        return self._passes[name].slice(index, axis, place).tobytes()
+        return self.page(name).slice(index, axis, place).tobytes()
 
 
 class InspectorServer(ThreadingHTTPServer):
@@ -108,6 +126,11 @@ class InspectorServer(ThreadingHTTPServer):
     def address(self) -> str:
         """Address of the page, with the token."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Reports an error of a request, but not a browser that went away before the answer was sent."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -18,6 +18,8 @@ def test_inspect_writes_one_file_that_needs_nothing_else(tiny_run: Path, tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["inspect", "MODEL", "a \udcff b", "--output", "page.html"], "the text is not UTF-8"),
+        (["inspect", "MODEL", "one", "--target", "\udcff", "--output", "page.html"], "the target is not UTF-8"),
         (["inspect", "MODEL", "   ", "--output", "page.html"], "the text is empty"),
         (["inspect", "MODEL", "one " * 90, "--output", "page.html"], "more than 64; shorten it"),
         (["inspect", "MODEL", "one", "--target", " ", "--output", "page.html"], "the target is empty"),

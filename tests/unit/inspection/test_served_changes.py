@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from opened import NEEDS_BROWSER
+from opened import NEEDS_BROWSER, go
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle
 from transformer.inspection.server import Inspector, InspectorServer
@@ -16,6 +16,12 @@ from transformer.inspection.server import Inspector, InspectorServer
 pytestmark = NEEDS_BROWSER
 
 MUTED = "decoder.layers.0.cross_attention_block"
+WEIGHTS = """async (module) => {
+  const entry = inspector.facts.attention.find((one) => one.module === module);
+  const values = [...await inspector.tensor(entry.tensor)], heads = inspector.facts.tensors[entry.tensor].shape[1];
+  const size = values.length / heads;
+  return Array.from({ length: heads }, (_, head) => values.slice(head * size, (head + 1) * size));
+}"""
 
 
 @pytest.fixture
@@ -84,6 +90,11 @@ def test_a_muted_head_changes_the_loss(opened: Any, bundle: Bundle) -> None:
     expected = loss_of(bundle, *logits_and_labels(bundle, muted=1))
     assert expected != pytest.approx(plain, rel=1e-2)
     assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
+    weights = opened.evaluate(WEIGHTS, MUTED)
+    assert max(weights[1]) == 0 < max(weights[0])
+    go(opened, "attention")
+    opened.get_by_role("button", name="cross-attention, layer 1, head 2").click()
+    assert "This head is muted" in opened.locator(".detail").inner_text()
 
 
 def test_a_masked_source_token_changes_the_loss(opened: Any, bundle: Bundle) -> None:
@@ -95,13 +106,31 @@ def test_a_masked_source_token_changes_the_loss(opened: Any, bundle: Bundle) -> 
     assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
 
 
-def test_temperature_changes_the_probabilities_alone(opened: Any, bundle: Bundle) -> None:
-    """Catches a temperature that multiplies, or that changes the loss."""
-    before = shown_loss(opened)
+def test_temperature_is_part_of_the_pass(opened: Any, bundle: Bundle) -> None:
+    """Catches a temperature that multiplies, or that the loss, its gradient or the path of steps leave out."""
     opened.get_by_label("Temperature").fill("4")
     compute(opened)
-    assert shown_loss(opened) == before
-    logits, _ = logits_and_labels(bundle)
+    logits, labels = logits_and_labels(bundle)
+    assert shown_loss(opened) == pytest.approx(loss_of(bundle, logits / 4, labels), rel=1e-3)
+    steps = opened.evaluate("inspector.facts.steps.map(({ title }) => title)")
+    assert steps[-3:] == ["Divide by the temperature", "Softmax of the logits", "Loss"]
+    logits.requires_grad_(True)
+    smoothing = bundle.provenance["recipe"]["training"]["label_smoothing"]
+    F.cross_entropy(logits / 4, labels, label_smoothing=smoothing).backward()
+    found = opened.evaluate("id => inspector.cellBackward(id, 0, [1, 5])", len(steps) - 3)["value"]
+    assert logits.grad is not None
+    assert found == pytest.approx(float(logits.grad[1, 5]), rel=1e-3)
+    logits = logits.detach()
     expected = (logits / 4).softmax(dim=-1).max(dim=-1).values.tolist()
     shown = opened.evaluate("inspector.facts.probabilities.map(([best]) => best.p)")
     assert shown == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_server_that_has_ended_is_named(opened: Any, bundle: Bundle) -> None:
+    """Catches a page that does nothing, or an uncaught error, once the server has gone."""
+    opened.route("**/tensor/**", lambda route: route.abort())
+    opened.route("**/pass?*", lambda route: route.abort())
+    opened.evaluate("location.hash = 'forward/9'")
+    opened.locator("#main [role=alert]", has_text="The server does not answer").wait_for()
+    opened.get_by_role("button", name="Compute").click()
+    opened.locator("form [role=alert]", has_text="The server does not answer").wait_for()

@@ -1,4 +1,6 @@
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from transformer.bundle import load_bundle
-from transformer.inspection.server import Inspector, InspectorServer
+from transformer.inspection.server import KEPT_PASSES, Inspector, InspectorServer
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def test_tensors_are_sent_as_numbers(server: InspectorServer) -> None:
         found = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{matrix}", query=query)[1], "<f4")
         np.testing.assert_array_equal(found, expected)
     assert ask(server, f"/tensor/{facts['pass']}/{matrix}", query=f"row={rows}")[0] == 404
-    assert ask(server, f"/tensor/{facts['pass']}/99999")[0] == ask(server, "/tensor/none/0")[0] == 404
+    assert ask(server, f"/tensor/{facts['pass']}/99999")[0] == ask(server, "/none")[0] == 404
 
 
 def test_changes_give_another_pass(server: InspectorServer) -> None:
@@ -102,6 +104,44 @@ def test_untrained_models_are_computed_once_for_a_text(server: InspectorServer) 
     assert muted[1:] == plain[1:]
     assert muted[0] != plain[0]
     assert other[1:] != plain[1:]
+
+
+def test_earlier_passes_are_computed_again(server: InspectorServer) -> None:
+    """Catches a page whose numbers are gone once another page has asked for a few passes."""
+    first = json.loads(ask(server, "/pass", {"temperature": 3.0})[1])
+    number = first["steps"][-1]["inputs"][0]["tensor"]
+    before = ask(server, f"/tensor/{first['pass']}/{number}")
+    for temperature in range(4, 4 + KEPT_PASSES + 1):
+        ask(server, "/pass", {"temperature": float(temperature)})
+    assert first["pass"] not in server.inspector._passes  # pyright: ignore[reportPrivateUsage]
+    assert ask(server, f"/tensor/{first['pass']}/{number}") == before
+    status, answer = ask(server, "/tensor/none/0")
+    assert status == 400
+    assert "no longer kept" in json.loads(answer)["error"]
+
+
+def test_a_text_that_is_not_utf8_is_refused(server: InspectorServer) -> None:
+    """Catches a half of a surrogate pair that ends in an answer without a reason."""
+    for body in ({"text": "a \udcff b"}, {"text": "one", "target": "\udcff"}):
+        status, answer = ask(server, "/pass", body)
+        assert status == 400
+        assert "is not UTF-8" in json.loads(answer)["error"]
+
+
+def test_a_browser_that_goes_away_is_no_error(server: InspectorServer, capfd: pytest.CaptureFixture[str]) -> None:
+    """Catches a traceback for a connection that is closed while its answer is sent."""
+    path = server.address.partition(str(server.server_port))[2]
+    for _ in range(3):
+        connection = socket.create_connection(("127.0.0.1", server.server_port))
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n\r\n".encode())
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    assert ask(server, "/")[0] == 200
+    try:
+        raise ConnectionResetError
+    except ConnectionResetError:
+        InspectorServer.handle_error(server, None, ("127.0.0.1", 1))
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"temperature": 1e999}', b"\xff", b'{"mask_source": [1e400]}'])

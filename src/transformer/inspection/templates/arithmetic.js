@@ -249,7 +249,7 @@ const FORWARD = {
   },
   rearrange: (v, index) => {
     const [input, place] = originOf(v, flatten(v.y.shape, index));
-    return oneLine("", `the number of the input at [${place.join(", ")}]`, at(input, place), [[input, place]]);
+    return oneLine("", `copied from the input at [${place.join(", ")}]`, at(input, place), [[input, place]]);
   },
   cross_entropy: (v) => {
     const [count] = v.x.shape;

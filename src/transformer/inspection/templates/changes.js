@@ -23,7 +23,7 @@ function changesForm() {
     },
   },
   field("text", facts.picture ? "Path of the image" : "Text", facts.text, { required: true }),
-  facts.tokens.T_dec ? field("target", "Target (the model's own if empty)", facts.target) : null,
+  facts.tokens.T_dec ? field("target", "Target (if empty, the model's own translation)", facts.target) : null,
   field("temperature", "Temperature of the softmax over the vocabulary", now.temperature, { type: "number", min: 0.01, max: 100, step: "any" }),
   tokens.length ? el("fieldset", {}, el("legend", {}, "Hide source tokens from attention"), ...tokens) : null,
   el("fieldset", {}, el("legend", {}, "Mute heads: their weights become zero"), ...heads),
@@ -58,10 +58,11 @@ function readChanges(form) {
 /** Asks for another pass and opens its page at the same step; an error is shown instead. */
 async function openPass(asked, message) {
   const token = encodeURIComponent(window.INSPECTOR.token);
-  const reply = await fetch(`pass?token=${token}`, { method: "POST", body: JSON.stringify(asked) });
-  const answer = reply.ok || reply.status === 400 ? await reply.json() : { error: "the server did not answer; start it again" };
-  if (answer.error) {
-    message.textContent = answer.error;
+  let answer;
+  try {
+    answer = await (await answerOf(`pass?token=${token}`, { method: "POST", body: JSON.stringify(asked) })).json();
+  } catch (error) {
+    message.textContent = error.message;
     message.hidden = false;
     return;
   }

@@ -23,7 +23,7 @@ function svg(name, properties = {}, ...children) {
 }
 
 /** Returns a title in which d_k and d_model have their subscripts. */
-const titled = (text) => el("span", {}, ...text.split(/(d_(?:k|model|ff))/).map((part, n) => (n % 2 ? el("span", {}, "d", el("sub", {}, part.slice(2))) : part)));
+const titled = (text) => el("span", {}, ...text.split(/(d_(?:k|model|ff)|h_kv)/).map((part, n) => (n % 2 ? el("span", {}, part[0], el("sub", {}, part.slice(2))) : part)));
 
 /** Returns code that may break after the signs that part its names. */
 const codeText = (text) => el("code", {}, ...text.split(/(?<=[/._:])/).flatMap((part) => [part, el("wbr")]));
@@ -34,9 +34,10 @@ const MATH_ATTRIBUTES = new Set(["stretchy", "fence", "form", "accent", "mathvar
 const formulas = new Map();
 
 function copiedMath(node) {
-  if (node.nodeType === Node.TEXT_NODE) return document.createTextNode(node.data);
+  if (node.nodeType === Node.TEXT_NODE) return document.createTextNode(node.data.replaceAll("'", "′"));
   const tag = MATH_TAGS.has(node.localName) ? node.localName : "mrow";
   const copy = document.createElementNS(MATH, tag);
+  if (/^[′″]+$/.test(node.textContent)) copy.setAttribute("mathsize", "125%"); // small in most fonts
   for (const { name, value } of node.attributes) if (MATH_ATTRIBUTES.has(name)) copy.setAttribute(name, value);
   copy.append(...[...node.childNodes].map(copiedMath));
   return copy;
@@ -49,6 +50,37 @@ function math(text, isBlock = false) {
   const copy = formulas.get(text).cloneNode(true);
   if (isBlock) copy.setAttribute("display", "block");
   return copy;
+}
+
+/** Returns the statements of a formula, which commas part, so that each can stand on a line of its own. */
+function statements(text) {
+  const whole = math(text), row = whole.children.length === 1 && whole.firstChild.localName === "mrow" ? whole.firstChild : whole;
+  const lists = [[]];
+  for (const node of [...row.childNodes]) {
+    lists.at(-1).push(node);
+    if (node.localName === "mo" && node.textContent === ",") lists.push([]);
+  }
+  return lists.filter((list) => list.length).map((list) => {
+    const made = document.createElementNS(MATH, "math"), inner = document.createElementNS(MATH, "mrow");
+    made.setAttribute("display", "block");
+    inner.append(...list);
+    made.append(inner);
+    return made;
+  });
+}
+
+/** Returns the box of a formula; where it is too narrow, it can be scrolled, also by the keyboard. */
+function formulaBox(text, kind = "formula") {
+  const box = el("div", { class: kind }, ...statements(text));
+  new ResizeObserver(() => {
+    const isCut = box.scrollWidth > box.clientWidth + 1;
+    box.classList.toggle("cut", isCut);
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": "Formula" })) {
+      if (isCut) box.setAttribute(name, value);
+      else box.removeAttribute(name);
+    }
+  }).observe(box);
+  return box;
 }
 
 /** Returns the formula of the gradient of the loss with respect to a symbol. */

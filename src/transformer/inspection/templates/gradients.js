@@ -5,7 +5,11 @@ const backBroadcast = (input, factor) => (v, index) => {
   const places = readersOf(v[input], index, v.dy.shape);
   return factor(v, places, index);
 };
-const passOn = (scale) => (v, places) => sumOfProducts("", places.map((place, n) => [n, [v.dy, place]]), [], scale);
+const passOn = (scale) => (v, places) => {
+  if (places.length > 1) return sumOfProducts("", places.map((place, n) => [n, [v.dy, place]]), [], scale);
+  const dy = at(v.dy, places[0]);
+  return oneLine("", scale === 1 ? "∂L/∂y, unchanged" : `−${enclosed(dy)}`, scale * dy, [[v.dy, places[0]]]);
+};
 
 function backNorm(v, index) {
   const row = rowOf(v.x, index), upstream = rowOf(v.dy, index), column = index.at(-1);
@@ -107,7 +111,7 @@ const BACKWARD = {
   masked_fill: {
     x: (v, index) => {
       const place = broadcast(v.m, index), masked = at(v.m, place) !== 0;
-      return oneLine("", masked ? "masked: nothing flows back" : "not masked: unchanged", masked ? 0 : at(v.dy, index),
+      return oneLine("", masked ? "masked: the gradient is zero" : "not masked: unchanged", masked ? 0 : at(v.dy, index),
         [[v.m, place], [v.dy, index]]);
     },
   },
@@ -120,7 +124,7 @@ const BACKWARD = {
       return {
         before: [
           { label: "p", expression: "softmax of the row", value: p, reads },
-          { label: "q", expression: column === v.t.values[row] ? "1 − ε + ε / V: the right token" : "ε / V", value: q, reads: [[v.t, [row]]] },
+          { label: "q", expression: column === v.t.values[row] ? "1 − ε + ε / V: the correct token" : "ε / V", value: q, reads: [[v.t, [row]]] },
           { label: "", expression: `(${show(p)} − ${show(q)}) / ${count}`, value },
         ],
         value,

@@ -96,6 +96,7 @@ class HeatMap {
     this.element.append(this.frame, el("div", { class: "heat-foot" }, this.options.isText ? null : this.scaleBar(), this.status));
     this.frame.addEventListener("scroll", () => {
       this.scroll = { x: this.frame.scrollLeft, y: this.frame.scrollTop };
+      this.options.onScroll?.(this);
       this.redraw();
     });
     this.frame.addEventListener("click", (event) => this.choose(this.cellAt(event)));
@@ -311,10 +312,11 @@ class HeatMap {
     this.redraw();
   }
 
-  /** Outlines a chosen cell, and what an arithmetic read, as [rows, columns]. */
-  mark(chosen, reads) {
+  /** Outlines a chosen cell, and what an arithmetic read; the column is that of a cell chosen in another map. */
+  mark(chosen, reads, column = null) {
     if (!this.frame) return;
     this.chosen = chosen;
+    this.chosenColumn = column;
     this.marks = null;
     for (const place of reads) {
       const lead = place.slice(0, -2);
@@ -333,7 +335,10 @@ class HeatMap {
   revealMarks() {
     if (!this.cellWidth) return;
     if (this.chosen) this.reveal(...this.chosen);
-    else if (this.marks) this.reveal(this.marks.rows[0], this.marks.columns[0]);
+    else if (this.marks) {
+      const { rows, columns } = this.marks, own = this.chosenColumn;
+      this.reveal(rows[0], own !== null && own >= columns[0] && own <= columns[1] ? own : columns[0]);
+    }
   }
 
   moveTo(row, column) {

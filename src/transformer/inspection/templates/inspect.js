@@ -38,7 +38,10 @@ async function showPage() {
   document.getElementById("panel").setAttribute("aria-labelledby", `tab-${state.tab}`);
   document.getElementById("layout").classList.toggle("with-path", isStepTab(state.tab));
   const pages = { forward: forwardPage, backward: backwardPage, attention: attentionPage, positions: positionsPage, parameters: parametersPage };
-  const made = await pages[state.tab](facts.steps[state.step]);
+  const made = await pages[state.tab](facts.steps[state.step]).catch((error) => {
+    if (!window.INSPECTOR.served) throw error;
+    return { page: el("p", { class: "note", role: "alert", tabindex: "-1" }, error.message), maps: null };
+  });
   if (mine !== turn) {
     made.maps?.remove();
     return;
@@ -48,7 +51,7 @@ async function showPage() {
   const focus = document.activeElement;
   const wasIn = main.contains(focus) ? focus.getAttribute("aria-label") ?? "" : null;
   main.replaceChildren(made.page);
-  if (wasIn !== null) (main.querySelector(`.move[aria-label="${CSS.escape(wasIn)}"]:not(:disabled)`) ?? main.querySelector("h2")).focus({ preventScroll: true });
+  if (wasIn !== null) (main.querySelector(`.move[aria-label="${CSS.escape(wasIn)}"]:not(:disabled)`) ?? main.querySelector("h2, [role=alert]")).focus({ preventScroll: true });
   document.title = isStepTab(state.tab) ? `${facts.steps[state.step].title}: ${TABS[state.tab]}` : TABS[state.tab];
   main.removeAttribute("aria-busy");
   if (isStepTab(state.tab)) showPath();
@@ -117,14 +120,14 @@ function showText() {
 }
 
 async function showPicture() {
-  const picture = await pictureFigure(112);
+  const picture = await pictureFigure(112).catch(() => null); // said where the step is shown
   if (picture) document.querySelector(".input-picture").prepend(picture);
 }
 
 function showTabs() {
   const list = document.getElementById("tabs");
   list.append(...Object.entries(TABS).filter(([tab]) => tab !== "attention" || facts.attention.length).map(([tab, name]) =>
-    el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: () => go(tab, tab === "backward" && state.tab !== "forward" ? facts.steps.length - 1 : state.step) }, name)));
+    el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: () => go(tab, tab === "backward" && state.step === 0 && state.tab !== "forward" ? facts.steps.length - 1 : state.step) }, name)));
   list.addEventListener("keydown", (event) => {
     const tabs = [...list.children], place = tabs.indexOf(document.activeElement);
     const next = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];

@@ -14,7 +14,18 @@ function attentionThumb(entry, head, values, choose) {
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
   canvas.style.aspectRatio = `${columns} / ${rows}`;
-  return el("button", { class: "thumb", "aria-label": `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, click: () => choose(entry, head) }, canvas, el("small", {}, `head ${head + 1}`));
+  const isMuted = facts.changes.mute_heads[entry.module]?.includes(head);
+  const point = (event) => {
+    const box = canvas.getBoundingClientRect(), at = (place, size) => Math.max(0, Math.min(size - 1, Math.floor(place * size)));
+    const row = at((event.clientY - box.top) / box.height, rows), column = at((event.clientX - box.left) / box.width, columns);
+    canvas.title = `${attends(entry, rows, columns, row, column)}: ${show(values[start + row * columns + column])}`;
+  };
+  return el("button", { class: "thumb", "aria-label": `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, click: () => choose(entry, head), pointermove: point }, canvas, el("small", {}, `head ${head + 1}${isMuted ? ", muted" : ""}`));
+}
+
+/** Says which token attends to which. */
+function attends(entry, rows, columns, row, column) {
+  return `${tokensOf(entry.rows, rows)?.[row] ?? row} attends to ${tokensOf(entry.columns, columns)?.[column] ?? column}`;
 }
 
 async function attentionPage() {
@@ -27,9 +38,9 @@ async function attentionPage() {
     map?.remove();
     const part = { ...facts.steps[entry.step].output, key: "y", values: await tensor(entry.tensor) };
     map = new HeatMap(part, {
-      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. Rows attend to columns; each row sums to 1. `, stepLink(facts.steps[entry.step], "forward")),
+      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : "Rows attend to columns; each row sums to 1. "}`, stepLink(facts.steps[entry.step], "forward")),
       name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, tokens: tokensOf, lead: { h: head },
-      describe: (one, index) => `${tokensOf(entry.rows, one.shape.at(-2))?.[index.at(-2)] ?? index.at(-2)} attends to ${tokensOf(entry.columns, one.shape.at(-1))?.[index.at(-1)] ?? index.at(-1)}`,
+      describe: (one, index) => attends(entry, ...one.shape.slice(-2), ...index.slice(-2)),
       maxHeight: 560,
     });
     detail.replaceChildren(map.element);
@@ -46,7 +57,7 @@ async function attentionPage() {
     })))));
   const cross = facts.attention.filter((entry) => entry.kind === "cross-attention");
   const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Attention"),
-    el("p", {}, "The weights of every head, in the order of the layers: the darker a cell, the more its row attends to its column. Choose a head to see its tokens and numbers."),
+    el("p", {}, "The weights of every head, in the order of the layers: the stronger the colour of a cell, the more its row attends to its column. Choose a head to see its tokens and numbers."),
     await pictureAttention(), el("div", { class: "grids" }, ...groups), el("div", { class: "pair" }, detail, cross.length ? await alignment(cross) : null));
   const last = cross.at(-1) ?? facts.attention.at(-1);
   if (last) await choose(last, 0);
@@ -85,7 +96,7 @@ async function alignment(entries) {
   } }, String(entry.layer)));
   await draw(entries.at(-1));
   return el("section", {}, el("h3", {}, "Word alignment"),
-    el("p", { class: "soft" }, "Above the source, below the predicted tokens. A line is as thick as the weight of cross-attention, the mean of all heads of a layer."),
+    el("p", { class: "soft" }, "Source tokens are above, predicted tokens below. The thickness of a line shows the cross-attention weight, averaged over the heads of a layer."),
     el("div", { class: "leads", role: "group", "aria-label": "Layer" }, el("span", { class: "soft" }, "Layer"), ...buttons), holder);
 }
 
@@ -152,10 +163,15 @@ async function parametersPage() {
     matrices.set(place, (matrices.get(place) ?? new Map()).set(input.parameter, product(input.shape)));
   }
   const sections = [...matrices].map(([name, list]) => ({ name, value: total([...list.values()]) }));
+  const blockOf = (input) => input.parameter.split(".")[0];
+  for (const share of shares) {
+    const shared = facts.steps.flatMap((step) => step.inputs).find((input) => input.paths && blockOf(input) === share.name);
+    if (shared) share.name = [...new Set(shared.paths.map(([id, place]) => blockOf(facts.steps[id].inputs[place])))].join(" = ");
+  }
   const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Parameters"),
     el("p", {}, `${facts.model.parameters.toLocaleString("en")} parameters. `, el("span", { class: "sizes" }, ...sizes)),
-    el("h3", {}, "Parameters by block"), shareBars(shares), el("p", { class: "soft" }, "A shared matrix counts once, where it is used first."),
-    el("h3", {}, "Parameters that each part uses"), shareBars(sections), el("p", { class: "soft" }, "A shared matrix counts in each part that uses it."),
+    el("h3", {}, "Parameters by block"), shareBars(shares), el("p", { class: "soft" }, "A shared matrix is counted once."),
+    el("h3", {}, "Parameters that each part uses"), shareBars(sections), el("p", { class: "soft" }, "A shared matrix is counted in each part that uses it."),
     el("h3", {}, "Multiplications of this pass by block"), shareBars(operations));
   return { page, maps: null };
 }

@@ -5,9 +5,17 @@ const pieces = new Map(); // token id -> token
 facts.parts.forEach((section, n) => section.blocks.forEach((block, m) => block.steps.forEach((id, k) =>
   sectionOf.set(id, { section: section.title, block: block.title, number: `${n + 1}.${m + 1}.${k + 1}` }))));
 facts.label_ids.forEach((id, n) => pieces.set(id, facts.labels[n]));
+for (const { rows, names } of facts.tensors) rows?.forEach((id, n) => { if (!pieces.has(id)) pieces.set(id, names[n]); });
 for (const row of facts.probabilities) for (const { id, token } of row) pieces.set(id, token);
 
-const tokensOf = (letter, size) => (facts.tokens[letter]?.length === size ? facts.tokens[letter] : undefined);
+const ofLength = (labels, size) => (labels?.length === size ? labels : undefined);
+const tokensOf = (letter, size) => ofLength(facts.tokens[letter] ?? (letter === "V" ? facts.vocabularies.target : undefined), size);
+
+/** Returns the function that names the positions of an axis in a step: the loss compares with the tokens to predict. */
+function namesIn(step) {
+  const rows = step.kind === "cross_entropy" ? step.inputs[0].axes[0] : null, source = step.section === "Encoder input" ? facts.vocabularies.source : null;
+  return (letter, size) => (letter && letter === rows ? ofLength(facts.labels, size) : letter === "V" && source ? ofLength(source, size) : tokensOf(letter, size));
+}
 
 /** Returns a letter with its subscript, e.g. d_k. */
 function letterText(letter) {
@@ -24,13 +32,13 @@ function shapeText(part, axes = part.axes) {
   return el("span", { class: "shape" }, "(", ...letters, ") = ", sizes);
 }
 
-function describeIndex(part, index) {
+function describeIndex(part, index, names = tokensOf) {
   const words = index.map((at, axis) => {
     const letter = part.axes[axis];
     if (part.rows && axis === 0) return part.names[part.places.get(at)];
     if (part.shape[axis] === 1 && (letter === "B" || !letter) && axis < index.length - 1) return "";
     if (letter === "h" || letter === "h_kv") return `head ${at + 1}`;
-    return tokensOf(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
+    return names(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
   });
   return words.filter((word) => word).join(", ");
 }
@@ -43,19 +51,22 @@ const writerOf = (step, input) =>
   facts.steps.findLast((other) => other.id < step.id && other.output.tensor === input.tensor && other.readers.includes(step.id));
 
 function meaningOf(step, input) {
-  if (input.parameter) return el("span", {}, "parameter ", codeText(input.parameter));
+  if (input.parameter) {
+    const others = (input.paths ?? []).filter(([id]) => id !== step.id).map(([id]) => facts.steps[id]);
+    return el("span", {}, "parameter ", codeText(input.parameter), ...others.flatMap((other, n) => [n ? ", " : "; shared with ", stepLink(other)]));
+  }
   const writer = writerOf(step, input);
   if (writer) return el("span", {}, "from ", stepLink(writer));
   if (input.symbol.includes("bucket")) return "the bucket of each distance";
   if (input.symbol.includes("pixels")) return "the picture, normalized";
-  if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the right tokens" : "token ids, known from the text";
+  if (input.role === "t") return step.kind === "cross_entropy" ? "ids of the correct tokens" : "token ids of the text";
   if (input.role === "m") return "mask: 1 where attention is not allowed";
   return input.symbol.includes("PE") ? "positional encoding, a constant table" : "a constant";
 }
 
 function symbolTable(step) {
   const rows = step.inputs.map((input) => [math(input.symbol), shapeText(input, axesOf(step, input)), meaningOf(step, input)]);
-  rows.push([math(step.output.symbol), shapeText(step.output), "the result"]);
+  rows.push([math(step.output.symbol), shapeText(step.output), "the output"]);
   if (step.attributes.eps) rows.push(["ε", show(step.attributes.eps), "keeps the divisor above zero"]);
   if (step.attributes.smoothing) rows.push(["ε", show(step.attributes.smoothing), "label smoothing"]);
   if (["multiply", "divide", "add", "subtract"].includes(step.kind) && step.attributes.number !== undefined) {
@@ -66,7 +77,7 @@ function symbolTable(step) {
     el("table", { class: "symbols" },
       el("thead", {}, el("tr", {}, ...["Symbol", "Shape", "Meaning"].map((name) => el("th", { scope: "col" }, name)))),
       el("tbody", {}, ...rows.map(([symbol, ...cells]) => el("tr", {}, el("td", {}, symbol), ...cells.map((cell) => el("td", {}, cell)))))),
-    letters.length ? el("p", { class: "legend" }, ...letters.map((letter) => el("span", {}, letterText(letter), ` ${facts.axes[letter]}`))) : null);
+    letters.length ? el("p", { class: "legend" }, ...letters.map((letter) => el("span", {}, letterText(letter), `: ${facts.axes[letter]}`))) : null);
 }
 
 function sourceLine(step) {
@@ -100,20 +111,31 @@ const LEADS = { h: "Head", h_kv: "Head of keys and values", channels: "Channel" 
 
 /** Shows the heat maps of a page, which share leading axes (such as the head) and the chosen cell. */
 class Maps {
-  constructor() {
+  constructor(step) {
     this.maps = [];
+    this.names = namesIn(step);
     this.aside = el("aside", { class: "arithmetic", "aria-label": "Arithmetic of the chosen cell" });
   }
 
   /** Returns a heat map; `explain` returns the arithmetic of an index. */
   add(operand, name, title, explain, options = {}) {
     const map = new HeatMap(operand, {
-      title, name, tokens: tokensOf, lead: state.lead, describe: describeIndex, ...options,
+      title, name, tokens: this.names, lead: state.lead, describe: (part, index) => describeIndex(part, index, this.names),
+      onScroll: (scrolled) => this.follow(scrolled), ...options,
       onSelect: explain ? (index) => this.choose(map, index) : (index) => this.peek(map, index),
     });
     map.explain = explain;
     this.maps.push(map);
     return map.element;
+  }
+
+  /** Scrolls the maps with the same columns as one that was scrolled, so that their numbers can be compared. */
+  follow(scrolled) {
+    for (const map of this.maps) {
+      if (map === scrolled || !map.frame || map.columns !== scrolled.columns || map.operand.axes.at(-1) !== scrolled.operand.axes.at(-1)) continue;
+      const left = (scrolled.scroll.x * map.cellWidth) / scrolled.cellWidth;
+      if (Math.abs(map.frame.scrollLeft - left) > 1) map.frame.scrollLeft = left;
+    }
   }
 
   /** Returns the choice of leading axes, e.g. of the head. */
@@ -151,9 +173,10 @@ class Maps {
     for (const other of this.maps) {
       const own = reads.get(other.operand.key);
       const isChosen = other === map;
-      other.mark(isChosen ? other.placeOf(index) : null, own);
+      const isAligned = other.columns === map.columns && other.operand.axes.at(-1) === map.operand.axes.at(-1);
+      other.mark(isChosen ? other.placeOf(index) : null, own, isAligned ? index.at(-1) : null);
     }
-    this.aside.replaceChildren(...arithmetic(map, index, cell));
+    this.aside.replaceChildren(...arithmetic(map, index, cell, this.names));
     if (isUser && isNarrow.matches) this.aside.scrollIntoView({ block: "nearest", behavior: "smooth" });
   }
 
@@ -181,14 +204,14 @@ const isGradient = (part) => part.key.startsWith("d");
 const symbolOf = (part) => (typeof part === "string" ? document.createTextNode(part) : isGradient(part) ? gradientMath(part.symbol) : math(part.symbol));
 
 /** Returns an arithmetic, written out. */
-function arithmetic(map, index, cell) {
+function arithmetic(map, index, cell, names) {
   const { operand } = map;
-  const position = (at) => tokensOf(cell.axis, facts.tokens[cell.axis]?.length)?.[at] ?? (cell.axis === "V" ? pieces.get(at) ?? String(at) : String(at));
+  const position = (at) => names(cell.axis, facts.tokens[cell.axis]?.length)?.[at] ?? (cell.axis === "V" ? pieces.get(at) ?? String(at) : String(at));
   const line = ({ label, expression, value }) => el("tr", {}, ...(label ? [el("th", { scope: "row" }, label), el("td", {}, expression)] : [el("td", { class: "last", colspan: 2 }, expression)]), el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(value)));
   const lines = (list) => (list.length ? [el("table", { class: "lines" }, el("tbody", {}, ...list.map(line)))] : []);
   const parts = [
-    el("h3", {}, "One number, written out"),
-    el("p", { class: "chosen" }, symbolOf(operand), el("span", { class: "at" }, index.length ? `[${describeIndex(operand, index)}]` : ""), el("span", { class: "equals" }, "="), el("b", {}, show(cell.value ?? map.value(...map.placeOf(index))))),
+    el("h3", {}, "How one number is computed"),
+    el("p", { class: "chosen" }, symbolOf(operand), el("span", { class: "at" }, index.length ? `[${describeIndex(operand, index, names)}]` : ""), el("span", { class: "equals" }, "="), el("b", {}, show(cell.value ?? map.value(...map.placeOf(index))))),
     ...lines(cell.before),
   ];
   if (cell.absent) parts.push(absentSlice(cell.absent));
@@ -199,7 +222,7 @@ function arithmetic(map, index, cell) {
 
 /** Returns the text about a row or column of a large table that is neither embedded nor served. */
 const absentSlice = ({ axis, place }) => el("p", {}, axis
-  ? `Computed from all ${facts.axes.V ? "tokens of the vocabulary" : "rows"}: column ${place} of the matrix. ` : `Computed from row ${place} of the matrix, the row of a token that is neither right nor among the most probable. `, absentText());
+  ? `Computed from all ${facts.axes.V ? "tokens of the vocabulary" : "rows"}: column ${place} of the matrix. ` : `Computed from row ${place} of the matrix, the row of a token that is neither correct nor among the most probable. `, absentText());
 
 /** Returns the head of a column of factors; a text is for readers that skip formulas. */
 function symbolHead(factor) {
@@ -241,10 +264,10 @@ const caption = (symbol, part, axes) => el("span", {}, symbol, " ", shapeText(pa
 function probabilityTable() {
   const letter = facts.tokens.T_dec ? "T_dec" : "T";
   const hasBefore = facts.tokens[letter]?.length === facts.labels.length;
-  const heads = [...(hasBefore ? ["After"] : []), "Right token", "Most probable"];
+  const heads = [...(hasBefore ? ["After"] : []), "Correct token", "Most probable"];
   const name = (n) => (hasBefore ? [el("th", { scope: "row" }, el("bdi", {}, facts.tokens[letter][n])), el("td", {}, el("bdi", {}, facts.labels[n]))] : [el("th", { scope: "row" }, el("bdi", {}, facts.labels[n]))]);
   return el("section", {}, el("h3", {}, "Most probable tokens"),
-    el("p", { class: "soft" }, "The softmax of each row of logits. The right token is marked."),
+    el("p", { class: "soft" }, "The softmax of each row of logits. The correct token is marked."),
     el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Most probable tokens" }, el("table", { class: "tokens" },
       el("thead", {}, el("tr", {}, ...heads.map((name) => el("th", { scope: "col" }, name)))),
       el("tbody", {}, ...facts.probabilities.map((row, n) => el("tr", {}, ...name(n),
@@ -262,18 +285,18 @@ async function absentPage(step, tab) {
   const page = el("div", { class: "step" }, heading(step, tab), el("div", { class: "columns" },
     el("div", { class: "main" },
       tab === "backward" ? gradientOverview(step) : null,
-      ...lines.map((line) => el("div", { class: "formula" }, math(line, true))),
-      step.note ? el("p", { class: "note" }, step.note) : null,
+      ...lines.map((line) => formulaBox(line)),
+      step.note ? el("p", { class: "note" }, titled(step.note)) : null,
       symbolTable(step),
       el("p", { class: "absent" }, "The numbers of ", el("b", {}, step.section), " are missing. ", absentText(),
-        number ? el("span", {}, " A file has them with ", el("code", {}, `--layers ${number}`), ".") : null)),
-    await side(step, new Maps())));
+        number ? el("span", {}, " To write them to a file, add ", el("code", {}, `--layers ${number}`), ".") : null)),
+    await side(step, new Maps(step))));
   return { page, maps: null };
 }
 
 async function forwardPage(step) {
   if (absentParts.has(step.section)) return absentPage(step, "forward");
-  const view = await viewOf(step), maps = new Maps();
+  const view = await viewOf(step), maps = new Maps(step);
   const explain = isReadable(view) ? (index) => cellOf(view, index) : null;
   const inputs = view.inputs.map((input) => maps.add(input, `Input ${input.role}`, caption(math(input.symbol), input, input.axes), null, { maxHeight: 240, isText: input.role === "t" }));
   const output = view.y.shape.length
@@ -283,8 +306,8 @@ async function forwardPage(step) {
   const page = el("div", { class: "step" }, heading(step, "forward"),
     el("div", { class: "columns" },
       el("div", { class: "main" },
-        el("div", { class: "formula" }, math(step.formula, true)),
-        step.note ? el("p", { class: "note" }, step.note) : null,
+        formulaBox(step.formula),
+        step.note ? el("p", { class: "note" }, titled(step.note)) : null,
         symbolTable(step),
         ...maps.leads(),
         el("section", { class: "maps" }, el("h3", {}, "Result"), output),
@@ -293,7 +316,7 @@ async function forwardPage(step) {
         isLogits ? probabilityTable() : null),
       await side(step, maps)));
   if (view.y.shape.length) maps.chooseLargest(undefined, step.kind === "linear" ? view.w.rows : null);
-  else if (explain) maps.aside.replaceChildren(...arithmetic({ operand: view.y }, [], forwardCell(view, [])));
+  else if (explain) maps.aside.replaceChildren(...arithmetic({ operand: view.y }, [], forwardCell(view, []), maps.names));
   return { page, maps };
 }
 
@@ -306,12 +329,12 @@ function normLine(input, values) {
   const norm = input.gradient_norm === null || input.gradient_norm === undefined ? "" : `Norm ${show(input.gradient_norm)}`;
   if (!input.parameter || !values || input.rows) return norm;
   const own = Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
-  return `Computed in this page from its two factors, ∂L/∂y and the input. Norm ${show(own)}; recorded by autograd: ${show(input.gradient_norm)}`;
+  return `Computed in this page from ∂L/∂y and the input. Norm ${show(own)}; recorded by autograd: ${show(input.gradient_norm)}`;
 }
 
 async function backwardPage(step) {
   if (absentParts.has(step.section)) return absentPage(step, "backward");
-  const view = await viewOf(step), maps = new Maps(), paths = pathsOf(step);
+  const view = await viewOf(step), maps = new Maps(step), paths = pathsOf(step);
   const gradients = await Promise.all(view.inputs.map((input) => gradientOf(view, input)));
   const hasFlow = step.output.gradient !== null;
   const sections = [];
@@ -321,11 +344,12 @@ async function backwardPage(step) {
     const explain = view.dy.values && isReadable(view) && hasBackward(view.kind, input.role) ? (index) => cellOf(view, index, input) : null;
     const isProduct = input.parameter && step.kind === "linear" && !gradients[n].values;
     sections.push(el("section", { class: "maps" },
-      el("h3", {}, input.parameter ? "To the parameter " : "To the input ", math(input.symbol)),
-      line ? el("div", { class: "formula small" }, math(line, true)) : null,
-      maps.add(gradients[n], "Gradient of an input", caption(gradientMath(input.symbol), input), explain, { absent: isProduct ? "Too many numbers to compute here: the product of the two factors is the gradient." : undefined }),
+      el("h3", {}, `Gradient with respect to the ${input.parameter ? "parameter" : "input"} `, math(input.symbol)),
+      line ? formulaBox(line, "formula small") : null,
+      maps.add(gradients[n], "Gradient of an input", caption(gradientMath(input.symbol), input), explain, { absent: isProduct ? "Too large to be computed in the page; it is the product of the two tensors in the formula." : undefined }),
       el("p", { class: "fine" }, normLine(input, gradients[n].values))));
   });
+  for (const input of hasFlow ? view.inputs.filter((one) => one.paths) : []) sections.push(await sharedSection(step, input, maps));
   const arrival = hasFlow && step.output.shape.length ? maps.add(view.dy, "Gradient of the output", caption(gradientMath(step.output.symbol), step.output), paths.length > 1 && view.dy.values ? (index) => pathsCell(step, index) : null) : null;
   const used = (USED[step.kind] ?? []).map((role) => view[role]).filter((part) => part?.shape.length)
     .map((part) => maps.add(part, "Value of the forward pass", caption(math(part.symbol), part), null, { maxHeight: 220, isText: part.role === "t" }));
@@ -334,10 +358,10 @@ async function backwardPage(step) {
       el("div", { class: "main" },
         gradientOverview(step),
         ...maps.leads(),
-        el("section", { class: "maps" }, el("h3", {}, "Arrives from the steps that read the output"), arrivalText(step, paths), arrival),
+        el("section", { class: "maps" }, el("h3", {}, "Gradient with respect to the output"), arrivalText(step, paths), arrival),
         ...sections.slice(0, 1), isNarrow.matches ? maps.aside : null, ...sections.slice(1),
-        used.length ? el("section", { class: "maps" }, el("h3", {}, "Values of the forward pass that it needs"), ...used) : null,
-        step.note ? el("p", { class: "note" }, step.note) : null),
+        used.length ? el("section", { class: "maps" }, el("h3", {}, "Values of the forward pass that these gradients need"), ...used) : null,
+        step.note ? el("p", { class: "note" }, titled(step.note)) : null),
       await side(step, maps)));
   maps.chooseLargest(maps.maps.find((map) => map.explain && map.frame));
   return { page, maps };
@@ -345,11 +369,13 @@ async function backwardPage(step) {
 
 function arrivalText(step, paths) {
   if (step.output.gradient === null) return el("p", {}, "No gradient flows through this step.");
-  if (!step.readers.length) return el("p", {}, "The path starts here: the gradient of the loss with respect to itself is 1.");
+  if (!step.readers.length) return el("p", {}, "Backpropagation starts here: the gradient of the loss with respect to itself is 1.");
   const link = ({ step: other, input }) => el("li", {}, stepLink(other, "backward"), el("span", { class: "soft" }, ` norm ${show(input.gradient_norm)}`));
   if (paths.length === 1) return el("p", {}, "One step reads the output: ", stepLink(paths[0].step, "backward"), `. Norm ${show(step.output.gradient_norm)}.`);
-  return el("div", {}, el("p", {}, `${paths.length} paths lead here; their gradients add up to one of norm ${show(step.output.gradient_norm)}:`), el("ul", { class: "paths" }, ...paths.map(link)));
+  return el("div", {}, el("p", {}, `${paths.length} paths lead back to the output; their gradients add up to the one below, of norm ${show(step.output.gradient_norm)}:`), el("ul", { class: "paths" }, ...paths.map(link)));
 }
+
+const ORDERS = "Without residual connections, gradients shrink from layer to layer. With post-norm, those of the last layers are the largest, which is why training starts with a warm-up; deep models show it best: transformer plot gradients, and question 4 of docs/inspect.md.";
 
 /** Returns the chart of gradient norms along the path. */
 function gradientOverview(step) {
@@ -359,7 +385,7 @@ function gradientOverview(step) {
   const holder = fitted((width) => {
     const { values } = variants[state.variant];
     if (values === own) return normChart(own, width, { current: step.id, onPick: (id) => go("backward", id) });
-    return el("div", {}, normChart(values, width, { reference: own }), el("p", { class: "fine" }, "In grey: this model."));
+    return el("div", {}, normChart(values, width, { reference: own }), el("p", { class: "fine" }, "In grey: this model. ", ORDERS));
   });
   const buttons = variants.map((variant, n) => el("button", {
     "aria-pressed": String(n === state.variant), click: (event) => {

@@ -1,6 +1,11 @@
 // The facts of the page and the numbers of its tensors.
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
+for (const step of facts.steps) {
+  step.formula = facts.formulas[step.formula];
+  for (const role of Object.keys(step.chain)) step.chain[role] = facts.formulas[step.chain[role]];
+  for (const part of [...step.inputs, step.output]) part.symbol = facts.formulas[part.symbol];
+}
 facts.offsets = JSON.parse(document.getElementById("offsets").textContent);
 window.INSPECTOR = JSON.parse(document.getElementById("inspector").textContent);
 
@@ -47,7 +52,11 @@ const known = new Map();
 
 /** Returns the numbers of a tensor, or null where they are neither embedded nor served. */
 async function tensor(id) {
-  if (!known.has(id)) known.set(id, read(id));
+  if (!known.has(id)) {
+    const reading = read(id);
+    known.set(id, reading);
+    reading.catch(() => known.delete(id)); // so that it is asked for again
+  }
   return known.get(id);
 }
 
@@ -60,8 +69,19 @@ async function read(id) {
 /** Asks the server for a tensor, or for one row or column of it. */
 async function ask(id, slice = "") {
   if (!window.INSPECTOR.served) return null;
-  const reply = await fetch(`tensor/${facts.pass}/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}${slice}`);
-  return reply.ok ? new Float32Array(await reply.arrayBuffer()) : null;
+  const reply = await answerOf(`tensor/${facts.pass}/${id}?token=${encodeURIComponent(window.INSPECTOR.token)}${slice}`);
+  return new Float32Array(await reply.arrayBuffer());
+}
+
+/** Returns the answer of the server to a request; what is said to the user otherwise is the message of the error. */
+async function answerOf(address, request) {
+  const reply = await fetch(address, request).catch(() => {
+    throw new Error("The server does not answer. Start transformer inspect again, and open the address that it prints.");
+  });
+  if (reply.ok) return reply;
+  if (reply.status === 403) throw new Error("This page is from an earlier server. Open the address that transformer inspect has printed.");
+  const { error } = await reply.json().catch(() => ({}));
+  throw new Error(error ? `${capital(error)}.` : `The server answered with the error ${reply.status}. Reload the page.`);
 }
 
 const slices = new Map(); // tensor -> rows and columns of a large table, beyond those that the page has
@@ -174,6 +194,7 @@ window.inspector = {
     const view = await viewOf(facts.steps[id]);
     return cellOf(view, index, typeof role === "number" ? view.inputs[role] : view[role]);
   },
+  sharedGradient: async (id, place) => sharedGradient((await viewOf(facts.steps[id])).inputs[place]),
   cellPaths: (id, index) => pathsCell(facts.steps[id], index),
   parameterGradient: async (id, role) => {
     const view = await viewOf(facts.steps[id]);
