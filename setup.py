@@ -101,7 +101,7 @@ setup(
             define_macros=macros,
             # Without contraction, a sum is rounded the same way in every context.
             extra_compile_args=[
-                "-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-Wno-maybe-uninitialized", "-Wno-psabi",
+                "-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-w",
             ],
         )
         for name, macros in (VARIANTS.items() if HAS_KERNELS else ())

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer.blocks import FeedForwardBlock, GatedFeedForward, MultiHeadAttention, RelativePositionBias
+from transformer.blocks import MultiHeadAttention
 from transformer.inspection.passes import Example
 from transformer.inspection.recorder import Operation
 
@@ -33,7 +33,7 @@ class Operand:
 
 
 class AxisLetters:
-    """Names axes by the sizes of a model, and those of its activations by the axes that they come from.
+    """Names axes of parameters by their layers, and those of activations by the axes that they come from.
 
     Args:
         model: The model.
@@ -43,22 +43,37 @@ class AxisLetters:
 
     def __init__(self, model: nn.Module, config: dict[str, Any], example: Example) -> None:
         self.lengths = {letter: len(pieces) for letter, pieces in example.tokens.items()}
-        self.sizes: dict[int, str] = {}
-        for key, letter in (("d_model", "d_model"), ("tgt_vocab_size", "V"), ("vocab_size", "V")):
-            if config.get(key):
-                self.sizes.setdefault(int(config[key]), letter)
+        self.d_model = int(config.get("d_model", 0))
+        vocabularies = config.get("src_vocab_size"), config.get("tgt_vocab_size")
+        self.source_vocabulary = "V" if None in vocabularies or len({*vocabularies}) == 1 else "V_src"
         self.d_k = 0
+        self.queries, self.keys = "d_model", "d_model"
         for module in model.modules():
-            if isinstance(module, FeedForwardBlock | GatedFeedForward):
-                self.sizes.setdefault(module.linear_1.out_features, "d_ff")
-            elif isinstance(module, MultiHeadAttention):
+            if isinstance(module, MultiHeadAttention):
                 self.d_k = module.W_q.out_features // module.h
-                self.sizes.setdefault(module.W_q.out_features, "d_q")
-                self.sizes.setdefault(module.W_k.out_features, "d_kv")
+                self.queries = "d_model" if module.W_q.out_features == self.d_model else "d_q"
+                self.keys = self.queries if module.W_k.out_features == module.W_q.out_features else "d_kv"
 
-    def of_parameter(self, parameter: Tensor) -> tuple[str, ...]:
-        """Returns the letters of a parameter's axes."""
-        return tuple(self.sizes.get(size, "") for size in parameter.shape)
+    def of_parameter(self, parameter: Tensor, layer: str, name: str) -> tuple[str, ...]:
+        """Returns the letters of the axes of a parameter of a layer: of a matrix (outputs, inputs)."""
+        vocabulary = self.source_vocabulary if name.startswith("src_embed") else "V"
+        known = {
+            "W_q": (self.queries, "d_model"), "W_k": (self.keys, "d_model"), "W_v": (self.keys, "d_model"),
+            "W_o": ("d_model", self.queries), "linear_1": ("d_ff", "d_model"), "gate": ("d_ff", "d_model"),
+            "linear_2": ("d_model", "d_ff"), "embedding": (vocabulary, "d_model"), "proj": ("V", "d_model"),
+            "transform": ("d_model", "d_model"), "pooler": ("d_model", "d_model"), "projection": ("d_model", ""),
+            "RelativePositionBias": ("", "h"), "label_head": ("", "d_model"), "1": ("", "d_model"),
+        }  # fmt: skip
+        if parameter.dim() == 2:
+            letters = known.get(layer, ("", "d_model"))
+        elif parameter.dim() == 1:
+            letters = known.get(layer, ("d_model",))[:1]
+        else:
+            return ("",) * parameter.dim()
+        return tuple(
+            letter if letter != "d_model" or size == self.d_model else ""
+            for letter, size in zip(letters, parameter.shape, strict=True)
+        )
 
     def of_positions(self, size: int, section: str) -> str:
         """Returns the letter of an axis of positions in a section of the model; empty for another size."""
@@ -69,19 +84,26 @@ class AxisLetters:
         """Returns the letters of the axes of what an operation writes in a section of the model."""
         kind, shape = operation.kind, operation.output.shape
         first = next((part for part in inputs if part.role in ("x", "t")), inputs[0])
+        second = next((part for part in inputs if part.role == "w"), first)
         if kind == "embedding":
-            is_bias = any(isinstance(module, RelativePositionBias) for _, module in operation.modules)
-            return (*first.axes, "h" if is_bias else self.sizes.get(shape[-1], ""))
+            return (*first.axes, second.axes[-1])
         if kind == "linear":
-            return (*first.axes[:-1], self.sizes.get(shape[-1], ""))
+            return (*first.axes[:-1], second.axes[0])
         if kind == "matmul":
-            second = next(part for part in inputs if part.role == "w")
             return (*first.axes[:-1], second.axes[-1])
         if kind == "rearrange":
-            return tuple(self._moved(operation.attributes["origin"], first, section))
+            return self._heads(operation, first) or tuple(self._moved(operation.attributes["origin"], first, section))
         if len(first.axes) == len(shape):
             return first.axes
         return ("",) * len(shape)
+
+    def _heads(self, operation: Operation, source: Operand) -> tuple[str, ...]:
+        """Names the axes where heads are split or concatenated, which the numbers of a single head do not show."""
+        is_attention = any(isinstance(module, MultiHeadAttention) for _, module in operation.modules[-1:])
+        dims = source.tensor.dim(), operation.output.dim()
+        if is_attention and dims == (3, 4):
+            return (source.axes[0], "h_kv" if source.axes[-1] == "d_kv" else "h", source.axes[1], "d_k")
+        return (source.axes[0], source.axes[2], self.queries) if is_attention and dims == (4, 3) else ()
 
     def _moved(self, origin: Tensor, source: Operand, section: str) -> list[str]:
         """Names the axes of a rearranged tensor by the distance between neighbours in its origin."""
@@ -119,7 +141,7 @@ class AxisLetters:
         elif axis == origin.dim() - 1 and size == self.d_k and (is_wide or {"h", "h_kv"} & {*source.axes}):
             letter = "d_k"
         elif step == 1 and "h" in source.axes and size == width * source.tensor.size(source.axes.index("h")):
-            letter = self.sizes.get(size, "")
+            letter = self.queries
         return letter, step
 
 

@@ -7,13 +7,13 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("InputEmbedding", "multiply", ""): ("Multiply by √d_model", r"E'"),
     ("InputEmbedding", "multiply", "unscaled"): ("Keep the embeddings unscaled", r"E'"),
     ("PositionalEncoding", "add", ""): ("Add positional encoding", "x"),
-    ("BertEmbedding", "rearrange", "types"): ("Take the embedding of the first segment", "S"),
+    ("BertEmbedding", "rearrange", "types"): ("Look up the segment embedding", "S"),
     ("BertEmbedding", "add", ""): ("Add the segment embedding", "E''"),
-    ("PatchEmbedding", "rearrange", r"\text{pixels}"): ("Cut the picture into patches", r"P"),
+    ("PatchEmbedding", "rearrange", r"\text{pixels}"): ("Split the image into patches", r"P"),
     ("PatchEmbedding", "rearrange", "projection"): ("Arrange the filters as a matrix", r"W^E"),
     ("PatchEmbedding", "linear", ""): ("Embed the patches", "E"),
-    ("", "rearrange", "first"): ("Take the embedding of the class token", r"x_{\text{class}}"),
-    ("", "rearrange", r"x_{\text{class}}"): ("Put the class token before the patches", "E'"),
+    ("", "rearrange", "first"): ("Look up the class token", r"x_{\text{class}}"),
+    ("", "rearrange", r"x_{\text{class}}"): ("Prepend the class token", "E'"),
     ("LearnedPositions", "rearrange", ""): ("Look up positions", "P"),
     ("LearnedPositions", "add", ""): ("Add learned positions", "x"),
     ("MultiHeadAttention", "linear", "W_q"): ("Queries", "Q"),
@@ -61,7 +61,7 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("RotaryPositions", "rearrange", "5"): ("Join the halves of the keys", r"\tilde K_i"),
     ("ResidualConnection", "add", "x"): ("Add the residual", "x'"),
     ("ResidualConnection", "add", ""): ("Add the residual", "x"),
-    ("ReadoutLayer", "rearrange", ""): ("Keep the positions that are read", r"\hat x"),
+    ("ReadoutLayer", "rearrange", ""): ("Keep the positions to predict from", r"\hat x"),
     ("LayerNormalization", "layer_norm", ""): ("Layer normalization", r"\bar x"),
     ("RMSNormalization", "rms_norm", ""): ("Root mean square normalization", r"\bar x"),
     ("FeedForwardBlock", "linear", "linear_1"): ("First linear layer", "u"),
@@ -77,7 +77,7 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("GatedFeedForward", "gelu", ""): ("GELU of the gate", r"g'"),
     ("GatedFeedForward", "relu", ""): ("ReLU of the gate", r"g'"),
     ("GatedFeedForward", "multiply", ""): ("Multiply by the gate", "r"),
-    ("RelativePositionBias", "embedding", ""): ("Look up biases of distances", "R"),
+    ("RelativePositionBias", "embedding", ""): ("Look up relative position biases", "R"),
     ("RelativePositionBias", "rearrange", ""): ("Arrange biases by heads", "R_i"),
     ("ProjectionLayer", "linear", ""): ("Project to the vocabulary", "z"),
     ("MaskedHead", "linear", ""): ("Linear layer of the head", "u"),
@@ -89,7 +89,7 @@ NAMES: Final[dict[tuple[str, str, str], tuple[str, str]]] = {
     ("", "tanh", "u"): ("Hyperbolic tangent", "c'"),
     ("", "linear", "label_head"): ("Project to the labels", "z"),
     ("", "linear", "1"): ("Project to the labels", "z"),
-    ("", "rearrange", "z"): ("Take the only sentence of the batch", "z'"),
+    ("", "rearrange", "z"): ("Drop the batch dimension", "z'"),
     ("", "softmax", ""): ("Softmax of the logits", "p"),
     ("", "divide", ""): ("Divide by the temperature", r"\tilde z"),
     ("", "cross_entropy", ""): ("Loss", "L"),
@@ -278,11 +278,11 @@ TITLE_NOTES: Final = {
     "values (Ainslie et al. 2023, Sec. 2.2). The gradient of the shared head is the sum over its queries.",
     "Rotated first half": "A feature of the first half and one of the second are rotated together, by the position "
     "times an angle of their own. The score of a query and a key then depends on their distance alone.",
-    "Look up biases of distances": "The bias of a pair depends on the distance between query and key alone; long "
+    "Look up relative position biases": "The bias of a pair depends on the distance between query and key alone; long "
     "distances share buckets. Every layer adds the same biases to its scores.",
-    "Keep the positions that are read": "The head reads these positions alone, so the last layer computes no others. "
+    "Keep the positions to predict from": "The head reads these positions alone, so the last layer computes no others. "
     "They still attend to all positions.",
-    "Cut the picture into patches": "Each row is one patch: its pixels, channel by channel.",
+    "Split the image into patches": "Each row is one patch: its pixels, channel by channel.",
 }
 """What is worth knowing about a step, by its title."""
 
@@ -293,8 +293,8 @@ TITLE_SOURCES: Final = {
     "Repeat keys for their queries": "Ainslie et al. 2023, Sec. 2.2",
     "Repeat values for their queries": "Ainslie et al. 2023, Sec. 2.2",
     "Add position bias": "Raffel et al. 2020, Sec. 2.1",
-    "Take the embedding of the class token": "Dosovitskiy et al. 2021, Sec. 3.1, Eq. 1",
-    "Put the class token before the patches": "Dosovitskiy et al. 2021, Sec. 3.1, Eq. 1",
+    "Look up the class token": "Dosovitskiy et al. 2021, Sec. 3.1, Eq. 1",
+    "Prepend the class token": "Dosovitskiy et al. 2021, Sec. 3.1, Eq. 1",
     "Pooler": "Devlin et al. 2019, Sec. 3",
     "Project to the labels": "Devlin et al. 2019, Sec. 4.1",
 }

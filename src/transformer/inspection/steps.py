@@ -189,7 +189,7 @@ class _StepMaker:
             return ("B" if sizes[0] == 1 else "", "h" if sizes[1] > 1 else "", rows, columns)
         if "PositionalEncoding" in _names(_owner(operation)[0]) and tensor.dim() >= 2:
             row = self.letters.of_positions(tensor.size(-2), section)
-            return (*("",) * (tensor.dim() - 2), row, self.letters.sizes.get(tensor.size(-1), ""))
+            return (*("",) * (tensor.dim() - 2), row, "d_model")
         return ("",) * tensor.dim()
 
     def _note(self, operation: Operation, owner: type | None, title: str, block: str) -> str:
@@ -217,7 +217,8 @@ class _StepMaker:
         weight = next((TABLE_SYMBOLS[base] for base in _names(_owner(operation)[0]) if base in TABLE_SYMBOLS), weight)
         kind = name.rpartition(".")[2]
         symbol = {"bias": bias, "alpha": r"\alpha", "beta": r"\beta"}.get(kind, weight)
-        return Operand(tensor, symbol, self.letters.of_parameter(tensor), role, name, gradient)
+        layer = next((base for base in _names(_owner(operation)[0]) if base in TABLE_SYMBOLS), _layer(name))
+        return Operand(tensor, symbol, self.letters.of_parameter(tensor, layer, name), role, name, gradient)
 
     def _block(self, operation: Operation, owner: type | None, section: str) -> str:
         names = _names(owner)

@@ -95,7 +95,7 @@ def test_patches_come_from_the_pixels() -> None:
     first = make_steps(recorded("vit"))[0]
     assert first.inputs[0].symbol == r"\text{pixels}"
     assert first.inputs[0].gradient is not None
-    assert found("vit")["Put the class token before the patches"] == ("B", "T", "d_model")
+    assert found("vit")["Prepend the class token"] == ("B", "T", "d_model")
 
 
 def test_a_factor_of_one_is_not_called_a_square_root() -> None:
@@ -241,3 +241,20 @@ def test_masks_and_positions_have_letters() -> None:
     assert masks["Multi-head self-attention"][-1] == "T"
     assert masks["Masked multi-head self-attention"][-2:] == ("T_dec", "T_dec")
     assert masks["Multi-head cross-attention"][-1] == "T"
+
+
+@pytest.mark.parametrize("sizes", [{"h": 1}, {"d_ff": 12}])
+def test_letters_do_not_depend_on_equal_sizes(sizes: dict[str, int]) -> None:
+    """Catches letters that are guessed from sizes: one head, or an inner width that equals the model's."""
+    usual, bundle = tiny("transformer"), tiny("transformer", **sizes)
+    assert bundle.config.model_dump()["d_model"] == 12
+    bundle.model.float()
+    usual.model.float()
+    letters = [
+        [
+            (step.title, *(part.axes for part in (*step.inputs, step.output)))
+            for step in make_steps(Pass.record(one, example(one)))
+        ]
+        for one in (usual, bundle)
+    ]
+    assert letters[0] == letters[1]

@@ -131,6 +131,12 @@ function rowOf(operand, index) {
   return { reads, numbers: reads.map(([, place]) => at(operand, place)) };
 }
 
+/** Writes out the mean of many numbers by its first terms; `power` is what each term is raised to. */
+function meanOf(numbers, power = "") {
+  const terms = numbers.slice(0, 3).map((number) => `${enclosed(number)}${power}`), more = numbers.length - terms.length;
+  return `(${terms.join(" + ")}${more ? ` + ${more} more` : ""}) / ${numbers.length}`;
+}
+
 /** Returns mean (0 for the root mean square), standard deviation and normalized numbers of a row. */
 function normalized(v, row) {
   const centre = v.kind === "layer_norm" ? mean(row) : 0;
@@ -189,12 +195,12 @@ function forwardNorm(v, index) {
   const row = rowOf(v.x, index), column = index.at(-1);
   const { centre, variance, deviation, hats } = normalized(v, row.numbers);
   const x = row.numbers[column], alpha = at(v.w, [column]), beta = v.b ? at(v.b, [column]) : 0, eps = v.attributes.eps;
-  const count = row.numbers.length, value = alpha * hats[column] + beta;
+  const value = alpha * hats[column] + beta;
   const isLayer = v.kind === "layer_norm";
   const before = isLayer ? [
-    { label: "μ", expression: `mean of the ${count} numbers of the row`, value: centre, reads: row.reads },
-    { label: "σ²", expression: "mean of (x − μ)² over the row", value: variance },
-  ] : [{ label: "mean(x²)", expression: `over the ${count} numbers of the row`, value: variance, reads: row.reads }];
+    { label: "μ", expression: meanOf(row.numbers), value: centre, reads: row.reads },
+    { label: "σ²", expression: meanOf(row.numbers.map((number) => number - centre), "²"), value: variance },
+  ] : [{ label: "mean(x²)", expression: meanOf(row.numbers, "²"), value: variance, reads: row.reads }];
   const top = isLayer ? `(${show(x)} − ${enclosed(centre)})` : show(x);
   before.push(
     { label: "x̂", expression: `${top} / √(${show(variance)} + ${show(eps)})`, value: hats[column] },

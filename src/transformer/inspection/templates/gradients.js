@@ -23,8 +23,8 @@ function backNorm(v, index) {
     { label: "s", expression: "√(variance + ε) of the row of x", value: deviation, reads: row.reads },
     { label: "x̂", expression: "normalized x", value: hats[column] },
     { label: "g", expression: "α · ∂L/∂y", value: g[column], reads: [...upstream.reads, [v.w, [column]]] },
-    { label: "mean(g)", expression: "over the row", value: first },
-    { label: "mean(g ⊙ x̂)", expression: "over the row", value: second },
+    { label: "mean(g)", expression: meanOf(g), value: first },
+    { label: "mean(g ⊙ x̂)", expression: meanOf(g.map((one, k) => one * hats[k])), value: second },
     { label: "", expression: `${last} / ${show(deviation)}`, value },
   ].filter((line) => v.kind === "layer_norm" || line.label !== "mean(g)");
   return { before, value };
