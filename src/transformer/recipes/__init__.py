@@ -14,18 +14,19 @@ def recipe_names() -> list[str]:
 
 
 def find_recipe(path: Path) -> Path:
-    """Returns an existing path as it is, and for the name of a recipe that comes with the package its file.
+    """Returns the file of a recipe that comes with the package by its name, and any other path as it is.
 
     Raises:
-        ConfigError: There is neither such a file nor such a recipe.
+        ConfigError: A name is neither that of a file nor that of a recipe.
     """
-    if path.exists():
+    if path.exists() or path.parent not in (Path(), Path("recipes")):
         return path
-    if path.parent in (Path(), Path("recipes")) and (name := path.name.removesuffix(".toml")) in recipe_names():
+    name = path.name.removesuffix(".toml")
+    if name in recipe_names():
         return FOLDER / f"{name}.toml"
-    similar = get_close_matches(path.name.removesuffix(".toml"), recipe_names(), n=1)
-    hint = f"; did you mean {similar[0]}?" if similar else "; `transformer recipes` lists those that come with it"
-    raise ConfigError(f"{path} does not exist, and no recipe has this name{hint}")
+    similar = get_close_matches(name, recipe_names(), n=1)
+    hint = f"did you mean {similar[0]}?" if similar else "`transformer recipes` lists those that come with the program"
+    raise ConfigError(f"{path} does not exist, and no recipe has this name; {hint}")
 
 
 def summary(name: str) -> str:
