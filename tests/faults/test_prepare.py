@@ -91,7 +91,7 @@ def test_a_table_is_prepared_and_nothing_is_refused(tmp_path: Path, capsys: pyte
     assert prepare_data(recipe, tmp_path / "prepared", quiet=True).facts["read"] == 60
     result = command("prepare", "--output", tmp_path / "none", "--source", table)
     assert result.returncode == 2
-    assert "nothing to train on; give a recipe file, or both --source and --target, or --pairs" in result.stderr
+    assert "nothing to train on; give a recipe, or two texts (SOURCE TARGET), or --pairs FILE" in result.stderr
     assert not (tmp_path / "none").exists()
     result = command("prepare", "--output", tmp_path / "none", "--set", f"data.pairs={table}")
     assert result.returncode == 0, "a text may also be given by its key"
