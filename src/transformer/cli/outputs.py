@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from transformer.cli.streams import check_standard_output
 from transformer.errors import DataError, OutputError
-from transformer.storage.atomic import OutputFile, named_errors, whole_file
+from transformer.storage.atomic import named_errors, whole_file
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -60,40 +60,57 @@ def _is_replaceable(path: Path) -> bool:
 
 def _growing_file(path: Path) -> Generator[BinaryIO]:
     with named_errors(path):
-        raw_file = LazyTruncateFile(path)
+        growing = LazyTruncateFile(path)
     try:
-        with io.BufferedWriter(raw_file) as file:
+        with growing as file:
             yield file
-            raw_file.begin()  # empty output must replace the old content too
+            file.begin()  # empty output must replace the old content too
     finally:
-        raw_file.remove_if_unwritten()
+        growing.remove_if_unwritten()
 
 
-class LazyTruncateFile(OutputFile):
+class LazyTruncateFile(io.BufferedWriter):
     """An output file that keeps its old content until the first write.
 
     If the disk is full, what was written is renamed to `NAME.incomplete`, so that it is not mistaken for the result.
+    The file below the buffer is a plain one, for the reason given at `StandardOutput`.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._is_new, self._is_truncated = Path(os.path.realpath(path)), not path.exists(), False
-        super().__init__(path, os.O_CREAT, path)
+        self._shown_path, self._path = path, Path(os.path.realpath(path))
+        self._is_new, self._is_truncated = not path.exists(), False
+        super().__init__(io.FileIO(path, "w", opener=lambda name, _: os.open(name, os.O_WRONLY | os.O_CREAT, 0o666)))
 
     def begin(self) -> None:
         """Truncates the file once, if it is a regular file."""
         if not self._is_truncated and self._is_regular():
-            self.truncate(0)
+            self.raw.truncate(0)
         self._is_truncated = True
 
-    def write(self, data: "ReadableBuffer", /) -> int | None:
-        """Same as `OutputFile.write`, but truncates the file first.
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Same as `io.BufferedWriter.write`, but truncates the file first.
 
         Raises:
             OutputError: The data cannot be written.
         """
         self.begin()
-        try:
+        with self._named_errors():
             return super().write(data)
+
+    def flush(self) -> None:
+        """Same as `io.BufferedWriter.flush`.
+
+        Raises:
+            OutputError: The data cannot be written.
+        """
+        with self._named_errors():
+            super().flush()
+
+    @contextmanager
+    def _named_errors(self) -> Generator[None]:
+        try:
+            with named_errors(self._shown_path):
+                yield
         except OutputError:
             self._set_aside()
             raise

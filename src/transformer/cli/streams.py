@@ -5,7 +5,8 @@ import fcntl
 import io
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -19,27 +20,48 @@ LOST: Final = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Errors of output that can no longer be written: no reader, no disk space, a size limit, no terminal."""
 
 
-class StandardOutput(io.FileIO):
-    """Standard output whose errors name it, and that ends the command if its reader has exited (`| head`)."""
+class StandardOutput(io.BufferedWriter):
+    """Standard output whose errors name it, and that ends the command if its reader has exited (`| head`).
+
+    The file below the buffer is a plain one: if Ctrl-C interrupted a `write` in Python after the system call, the
+    buffer would not learn how much was written, and would write it again.
+    """
 
     def __init__(self) -> None:
-        super().__init__(1, "w", closefd=False)
+        super().__init__(io.FileIO(1, "w", closefd=False))
 
-    def write(self, data: "ReadableBuffer", /) -> int | None:
-        """Same as `io.FileIO.write`.
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Same as `io.BufferedWriter.write`.
 
         Raises:
             OutputError: The data cannot be written.
             typer.Exit: The reader has exited, which is not an error.
         """
-        try:
+        with _standard_output_errors():
             return super().write(data)
-        except BrokenPipeError as error:
-            _discard(1)
-            raise typer.Exit(0) from error
-        except OSError as error:
-            reason = "it is closed" if error.errno == errno.EBADF else os.strerror(error.errno or errno.EIO)
-            raise _output_error(reason) from error
+
+    def flush(self) -> None:
+        """Same as `io.BufferedWriter.flush`; raises the errors of `write`."""
+        with _standard_output_errors():
+            super().flush()
+
+
+@contextmanager
+def _standard_output_errors() -> Generator[None]:
+    """Reports errors of the operating system as those of standard output.
+
+    Raises:
+        OutputError: The block raised an `OSError`.
+        typer.Exit: The reader has exited, which is not an error.
+    """
+    try:
+        yield
+    except BrokenPipeError as error:
+        _discard(1)
+        raise typer.Exit(0) from error
+    except OSError as error:
+        reason = "it is closed" if error.errno == errno.EBADF else os.strerror(error.errno or errno.EIO)
+        raise _output_error(reason) from error
 
 
 class LossyStderr(io.TextIOWrapper):
@@ -119,7 +141,7 @@ def open_streams() -> None:
             setattr(sys, f"__{name}__", opened)  # keeps it open if `sys` gets another stream
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout is sys.__stdout__:
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(StandardOutput()),
+            StandardOutput(),
             sys.stdout.encoding,
             errors="backslashreplace",
             line_buffering=sys.stdout.line_buffering,
