@@ -4,7 +4,6 @@ BIN := .venv/bin
 # A test that limits the size of files would leave a damaged cache of bytecode.
 export PYTHONDONTWRITEBYTECODE := 1
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
-MODELS := $(wildcard models/*/pyproject.toml)
 PYTEST := $(BIN)/python -m pytest
 TWO_PROCESSES := --numprocesses 2 --dist worksteal
 
@@ -61,7 +60,6 @@ develop: .venv/.developer
 	$(PIP) torch 'setuptools>=77'
 	$(BIN)/python setup.py -q build_ext --inplace
 	$(PIP) --no-build-isolation --editable '.[plot]'
-	$(if $(MODELS),$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps $(MODELS:/pyproject.toml=))
 	touch $@
 
 .venv/.developer: .venv/.installed

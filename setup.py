@@ -31,23 +31,27 @@ class BuildKernels(build_ext):
         return f"{fullname.replace('.', os.sep)}.so"
 
     def build_extensions(self) -> None:
-        """Compiles each source file once per variant, then links the libraries; failures leave PyTorch to compute."""
+        """Compiles each source file once per variant, then links the libraries; one that fails is left out."""
         outdated = [extension for extension in self.extensions if self._is_outdated(extension)]
-        jobs = [(extension, source) for extension in outdated for source in extension.sources]
-        if not jobs:
-            return
-        self._done, self._lock, self._started, self._total = 0, Lock(), time.monotonic(), len(jobs)
-        try:
+        self._total = sum(len(extension.sources) for extension in outdated)
+        self._done, self._lock, self._started = 0, Lock(), time.monotonic()
+        if outdated:
             self._show("compiling the kernels")
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                objects = list(pool.map(lambda job: self._compile(*job), jobs))
-            for extension in outdated:
-                parts = [built for (other, _), built in zip(jobs, objects, strict=True) if other is extension]
-                path = self.get_ext_fullpath(extension.name)
-                self.compiler.link_shared_object(parts, path, extra_postargs=["-s"], target_lang="c++")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            compiled = [
+                [pool.submit(self._compile, extension, source) for source in extension.sources]
+                for extension in outdated
+            ]
+            for extension, objects in zip(outdated, compiled, strict=True):
+                try:
+                    parts = [future.result() for future in objects]
+                    path = self.get_ext_fullpath(extension.name)
+                    self.compiler.link_shared_object(parts, path, extra_postargs=["-s"], target_lang="c++")
+                except Exception as error:
+                    name = extension.name.rpartition("_")[2]
+                    print(f"\nno kernels for {name}, so slower ones or PyTorch compute: {error}", file=sys.stderr)
+        if outdated:
             self._show("compiled the kernels", "\n")
-        except Exception as error:
-            print(f"\nno kernels, so PyTorch computes all, more slowly: {error}", file=sys.stderr)
 
     def _is_outdated(self, extension: Extension) -> bool:
         target = Path(self.get_ext_fullpath(extension.name))
@@ -87,8 +91,8 @@ class KernelWheel(bdist_wheel):
         if not libraries:
             return "py3", "none", "any"
         symbols = b"".join(path.read_bytes() for path in libraries)
-        newest = max(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", symbols))
-        return "py3", "none", f"manylinux_2_{max(newest, 17)}_x86_64"
+        newest = max([17, *(int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", symbols))])
+        return "py3", "none", f"manylinux_2_{newest}_x86_64"
 
 
 setup(
@@ -100,10 +104,8 @@ setup(
             depends=sorted(str(path) for path in FOLDER.glob("*.h")),
             define_macros=macros,
             # Without contraction, a sum is rounded the same way in every context.
-            extra_compile_args=[
-                "-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-w",
-            ],
+            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-w"],
         )
         for name, macros in (VARIANTS.items() if HAS_KERNELS else ())
     ],
-)  # fmt: skip
+)

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from transformer.bundle.installed import KNOWN_MODELS, installed_models
+from transformer.bundle.installed import installed_models
 from transformer.errors import BundleError
 from transformer.models import family, family_names
 
@@ -24,8 +24,6 @@ def find_model(path: Path) -> Path:
     installed = installed_models()
     if name in installed:
         return installed[name].folder
-    if name in KNOWN_MODELS:
-        raise BundleError(f"the model {name} is not installed; run: pip install ./models/{name}, in a checkout")
     if REPOSITORY.fullmatch(name) and (snapshot := _snapshot(name)) is not None:
         return snapshot
     names = f", or an installed model ({', '.join(installed)})" if installed else ""

@@ -1,4 +1,4 @@
-"""Models that are installed as Python packages, e.g. `transformer-model-en-de`."""
+"""Models that are installed as Python packages."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -8,8 +8,6 @@ from typing import Final
 
 GROUP: Final = "transformer.models"
 """Group of the entry points: each names a model, and the package with the model's folder `bundle`."""
-KNOWN_MODELS: Final = ("en-de", "de-en")
-"""Models of this project, each a package in the folder `models` of a checkout."""
 
 
 @dataclass(frozen=True)

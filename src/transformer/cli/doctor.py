@@ -68,10 +68,7 @@ def _version(name: str) -> str:
 
 
 def _advice() -> list[str]:
-    from transformer.bundle.installed import installed_models
     from transformer.cli.kernel_note import missing_kernels_note
 
-    advice = [note] if (note := missing_kernels_note()) else []
-    if not installed_models():
-        advice.append("no model is installed; run: pip install ./models/en-de, in a checkout")
-    return advice
+    note = missing_kernels_note()
+    return [note] if note else []

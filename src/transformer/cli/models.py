@@ -8,16 +8,16 @@ import typer
 if TYPE_CHECKING:
     from transformer.bundle.installed import InstalledModel
 
-EPILOG = "Example: transformer models, then transformer translate en-de"
+EPILOG = "Example: transformer models --json"
 
 
 def models(as_json: Annotated[bool, typer.Option("--json", help="print the list as JSON")] = False) -> None:
     """List the models that are installed, each with its size, license and attribution.
 
-    Their names stand wherever a command takes a model. A model is installed as a Python package, e.g. by
-    `pip install ./models/en-de`.
+    Their names stand wherever a command takes a model. A model is installed as a Python package with an entry point in
+    the group `transformer.models`.
     """
-    from transformer.bundle.installed import KNOWN_MODELS, installed_models  # loads torch
+    from transformer.bundle.installed import installed_models  # loads torch
 
     installed = {name: _facts(model) for name, model in installed_models().items()}
     if as_json:
@@ -27,9 +27,8 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="print the list 
         typer.echo(name)
         for key, value in facts.items():
             typer.echo(f"  {key:<12} {value}")
-    for name in KNOWN_MODELS:
-        if name not in installed:
-            typer.echo(f"{name}\n  not installed; run: pip install ./models/{name}, in a checkout")
+    if not installed:
+        typer.echo("no model is installed")
 
 
 def _facts(model: "InstalledModel") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformer.blocks import FeedForwardBlock, causal_mask, padding_mask
 from transformer.bundle import Bundle
 from transformer.inspection.passes import Pass
-from transformer.inspection.steps import make_steps
+from transformer.inspection.steps import LAST_SECTIONS, make_steps
 from transformer.models import family
 
 MAX_PARAMETERS: Final = 100_000_000
@@ -33,7 +33,7 @@ def layer_norms(recorded: Pass) -> list[dict[str, Any]]:
     """Returns the norm of the gradient with respect to the output of each part of the model, first part first."""
     last: dict[str, float] = {}
     for step in make_steps(recorded):
-        if step.output.gradient is not None and step.section != "Output":
+        if step.output.gradient is not None and step.section not in ("Output", *LAST_SECTIONS.values()):
             last[step.section] = float(step.output.gradient.norm())
     return [{"label": section, "norm": norm} for section, norm in last.items()]
 

@@ -35,6 +35,8 @@ from transformer.inspection.recorder import Operation
 IN_ATTENTION_FORMULA: Final = ("matmul", "divide", "multiply", "masked_fill", "softmax")
 INDICES: Final = {"B": "b", "T": "t", "T_dec": "t", "h": "i"}
 """Index that runs along an axis in a formula."""
+LAST_SECTIONS: Final = {"softmax": "Probabilities", "cross_entropy": "Loss"}
+"""Parts that follow the model, by the kind of their operation."""
 SIDES: Final = {"encoder": "Encoder", "decoder": "Decoder"}
 
 
@@ -231,14 +233,16 @@ class _StepMaker:
             return "Position-wise feed-forward network"
         if section.endswith("input") or section == "Input":
             return self.input_block
-        if operation.kind == "cross_entropy":
-            return "Loss"
+        if section in LAST_SECTIONS.values():
+            return operation.kind.replace("cross_entropy", "cross-entropy").capitalize()
         if section == "Output":
-            return "Final linear layer and softmax"
+            return "Final linear layer"
         return "Add and RMS normalization" if self.is_rms else "Add and layer normalization"
 
     def _section(self, operation: Operation) -> str:
         name = operation.module
+        if not operation.modules and operation.kind in LAST_SECTIONS:
+            return LAST_SECTIONS[operation.kind]
         if match := re.match(r"(encoder|decoder)\.layers\.(\d+)", name):
             self.sides_seen.add(match[1])
             return f"{SIDES[match[1]]} layer {int(match[2]) + 1}"

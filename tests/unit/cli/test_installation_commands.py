@@ -48,7 +48,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_models_are_found_by_name_and_not_imported(site: Path) -> None:
-    # Would catch a lookup that runs the code of a package, or takes a wrong folder.
+    """Catches a lookup that runs the code of a package, or takes a wrong folder."""
     model = installed_models()["xx-yy"]
     assert model.folder == site / PACKAGE / "bundle"
     assert (model.distribution, model.license) == ("transformer-model-xx-yy 1.2", "CC-BY-4.0")
@@ -63,7 +63,7 @@ def run(site: Path, *arguments: str, **environment: str) -> "subprocess.Complete
 
 
 def test_models_states_license_and_attribution(site: Path) -> None:
-    # Would catch an attribution, which the license of the texts requires, that is lost on the way.
+    """Catches an attribution, which the license of the texts requires, that is lost on the way."""
     facts = json.loads(run(site, "models", "--json").stdout)["xx-yy"]
     assert facts["languages"] == "xx to yy"
     assert facts["data"] == "The People; CC0-1.0"
@@ -71,14 +71,14 @@ def test_models_states_license_and_attribution(site: Path) -> None:
 
 
 def test_missing_model_is_refused_with_the_way_to_get_it(command: Commands, tmp_path: Path) -> None:
-    # Would catch a stack trace, or advice to download what is in the checkout.
+    """Catches a stack trace, or advice to download what is in the checkout."""
     result = command("translate", "qq-en", cwd=tmp_path, stdin="Hello.\n")
     assert result.returncode == 2
     assert "qq-en does not exist; give a bundle or a run folder" in result.stderr
 
 
 def test_recipes_are_listed_and_printed(command: Commands, tmp_path: Path) -> None:
-    # Would catch a recipe that is not shipped, or that is changed on the way.
+    """Catches a recipe that is not shipped, or that is changed on the way."""
     names = {path.stem for path in (ROOT / "recipes").glob("*.toml")}
     listed = json.loads(command("recipes", "--json").stdout)
     assert set(listed) == names
@@ -90,7 +90,7 @@ def test_recipes_are_listed_and_printed(command: Commands, tmp_path: Path) -> No
 
 
 def test_recipe_is_trained_by_name(command: Commands, tmp_path: Path) -> None:
-    # Would catch a name that is looked up in the working directory alone, and `recipes/NAME.toml`, which worked before.
+    """Catches a name that is looked up in the working directory alone, and `recipes/NAME.toml`, which worked before."""
     for name in ("multi30k-en-de", "recipes/multi30k-en-de.toml"):
         result = command("train", name, cwd=tmp_path, environment={**os.environ, "TRANSFORMER_DATA": "/missing"})
         assert result.returncode == 2
@@ -101,13 +101,13 @@ def test_recipe_is_trained_by_name(command: Commands, tmp_path: Path) -> None:
 
 
 def test_own_file_precedes_a_recipe_of_the_same_name(command: Commands, tmp_path: Path) -> None:
-    # Would catch a shipped recipe that hides a file of the user.
+    """Catches a shipped recipe that hides a file of the user."""
     (tmp_path / "multi30k-en-de").write_text('[data]\nsource = "/mine.en"\ntarget = "/mine.de"\n')
     assert "/mine.en" in command("train", "multi30k-en-de", "--run", "r", cwd=tmp_path).stderr
 
 
 def test_version_is_that_of_the_package(command: Commands) -> None:
-    # Would catch a version that is written in two places.
+    """Catches a version that is written in two places."""
     import transformer
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -117,7 +117,7 @@ def test_version_is_that_of_the_package(command: Commands) -> None:
 
 
 def test_doctor_names_what_a_report_of_a_bug_needs(command: Commands) -> None:
-    # Would catch a report without the version of PyTorch or the kernels.
+    """Catches a report without the version of PyTorch or the kernels."""
     facts = json.loads(command("doctor", "--json").stdout)
     assert facts["versions"]["torch"] == version("torch")
     assert {"processor", "cores", "threads"} <= facts["machine"].keys()
@@ -126,14 +126,14 @@ def test_doctor_names_what_a_report_of_a_bug_needs(command: Commands) -> None:
 
 
 def test_commands_are_completed(site: Path) -> None:
-    # Would catch a completion that knows only one command, since a run imports only its own.
+    """Catches a completion that knows only one command, since a run imports only its own."""
     result = run(site, _TRANSFORMER_COMPLETE="complete_bash", COMP_WORDS="transformer tra", COMP_CWORD="1")
     assert result.stdout.split() == ["train", "translate"]
 
 
 @pytest.mark.parametrize(("reason", "variable"), [("not compiled", None), (None, None), ("off", "off")])
 def test_note_on_missing_kernels(reason: str | None, variable: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Would catch a slow installation that is silent, and a note on kernels that were switched off on purpose.
+    """Catches a slow installation that is silent, and a note on kernels that were switched off on purpose."""
     monkeypatch.setattr(sys.modules["transformer.kernels.library"], "unavailable_reason", lambda: reason)
     monkeypatch.delenv("TRANSFORMER_KERNELS", raising=False)
     if variable:

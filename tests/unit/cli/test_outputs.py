@@ -40,7 +40,7 @@ finally:
 @pytest.mark.parametrize("calls", [1, 81, 82, 83, 84, 164, 165, 166, 300])
 @pytest.mark.parametrize("is_file", [True, False])
 def test_interrupted_output_is_a_prefix(tmp_path: Path, calls: int, is_file: bool) -> None:
-    # Would catch a buffer that never learns what was written, because its file is written by code in Python.
+    """Catches a buffer that never learns what was written, because its file is written by code in Python."""
     path = tmp_path / "out"
     arguments = [str(path)] if is_file else []
     result = subprocess.run(

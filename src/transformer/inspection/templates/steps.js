@@ -302,7 +302,7 @@ async function forwardPage(step) {
   const output = view.y.shape.length
     ? maps.add(view.y, "Output", caption(math(step.output.symbol), step.output), explain)
     : el("p", { class: "scalar" }, math(step.output.symbol), " = ", el("b", {}, view.y.values ? show(view.y.values[0]) : "?"));
-  const isLogits = step.section === "Output" && (step.kind === "cross_entropy" || step.output.axes.at(-1) === "V");
+  const isLogits = ["Output", "Probabilities", "Loss"].includes(step.section) && (step.kind === "cross_entropy" || step.output.axes.at(-1) === "V");
   const page = el("div", { class: "step" }, heading(step, "forward"),
     el("div", { class: "columns" },
       el("div", { class: "main" },
