@@ -34,7 +34,10 @@ def installed_models() -> dict[str, InstalledModel]:
 
 
 def _model(entry: EntryPoint) -> InstalledModel | None:
-    package = importlib.util.find_spec(entry.module)
+    try:
+        package = importlib.util.find_spec(entry.module)
+    except (ImportError, ValueError):  # the package, or one that contains it, was removed by hand
+        return None
     if package is None or not package.submodule_search_locations or entry.dist is None:
         return None
     folder = Path(package.submodule_search_locations[0]) / "bundle"

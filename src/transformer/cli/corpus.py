@@ -1,9 +1,10 @@
 """Arguments that name what to train on: a recipe, two texts, or a file of pairs."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from transformer.run.recipe import Recipe
+
+NO_RECIPE: Final = re.compile(r"not TOML|: data is missing")
+"""What an error says about a file that is a text and not a recipe."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Corpus:
         try:
             return load_recipe(self.recipe, self.overrides, {name: keys for name, keys in sections.items() if keys})
         except ConfigError as error:
-            if self.recipe is None or self.recipe.suffix == ".toml" or "not TOML" not in str(error):
+            if self.recipe is None or self.recipe.suffix == ".toml" or not NO_RECIPE.search(str(error)):
                 raise
             raise ConfigError(
                 f"{self.recipe} is not a recipe (TOML); if it is a text, give its translation too, or --text "

@@ -33,7 +33,10 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="print the list 
 
 def _facts(model: "InstalledModel") -> dict[str, Any]:
     """Returns what a user should know of a model; only its small files are read."""
-    provenance = json.loads((model.folder / "provenance.json").read_text(encoding="utf-8"))
+    try:
+        provenance = json.loads((model.folder / "provenance.json").read_bytes())
+    except (OSError, ValueError):
+        return {"package": model.distribution, "folder": str(model.folder), "problem": "damaged; install it again"}
     data = provenance.get("recipe", {}).get("data", {})
     scores = provenance.get("validation", {}).get("scores", {})
     size = sum(path.stat().st_size for path in model.folder.rglob("*") if path.is_file())

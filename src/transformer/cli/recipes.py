@@ -1,13 +1,12 @@
 """`transformer recipes`: lists the recipes that come with the program, and the keys of a recipe."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from transformer.errors import ConfigError
-from transformer.recipes import find_recipe, recipe_names, summary
+from transformer.recipes import recipe_names, recipe_path, summary
 
 EPILOG = "Example: transformer recipes multi30k-en-de > my.toml, then change it and run transformer train my.toml"
 
@@ -28,7 +27,7 @@ def recipes(
 
         typer.echo(recipe_keys())
     elif name is not None:
-        typer.echo(find_recipe(Path(name)).read_text(encoding="utf-8"), nl=False)
+        typer.echo(recipe_path(name).read_text(encoding="utf-8"), nl=False)
     elif as_json:
         typer.echo(json.dumps({name: summary(name) for name in recipe_names()}, ensure_ascii=False, indent=2))
     else:

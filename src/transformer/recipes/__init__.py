@@ -21,12 +21,20 @@ def find_recipe(path: Path) -> Path:
     """
     if path.exists() or path.parent not in (Path(), Path("recipes")):
         return path
-    name = path.name.removesuffix(".toml")
+    return recipe_path(path.name.removesuffix(".toml"))
+
+
+def recipe_path(name: str) -> Path:
+    """Returns the file of a recipe that comes with the package.
+
+    Raises:
+        ConfigError: No recipe has this name.
+    """
     if name in recipe_names():
         return FOLDER / f"{name}.toml"
     similar = get_close_matches(name, recipe_names(), n=1)
     hint = f"did you mean {similar[0]}?" if similar else "`transformer recipes` lists those that come with the program"
-    raise ConfigError(f"{path} does not exist, and no recipe has this name; {hint}")
+    raise ConfigError(f"there is no file and no recipe called {name}; {hint}")
 
 
 def summary(name: str) -> str:

@@ -70,6 +70,24 @@ def test_models_states_license_and_attribution(site: Path) -> None:
     assert facts["license"] == "CC-BY-4.0"
 
 
+def test_damaged_models_do_not_hide_the_others(site: Path) -> None:
+    """Catches one package that was removed by hand, or lost its files, and ends every command that looks up a name."""
+    (site / PACKAGE / "bundle" / "provenance.json").write_bytes(b"\xff{")
+    assert "damaged" in json.loads(run(site, "models", "--json").stdout)["xx-yy"]["problem"]
+    (site / f"{PACKAGE}-1.2.dist-info" / "entry_points.txt").write_text("[transformer.models]\nxx-yy = gone.inner\n")
+    assert json.loads(run(site, "models", "--json").stdout) == {}
+
+
+def test_files_are_not_printed_as_recipes(command: Commands, tmp_path: Path) -> None:
+    """Catches `recipes FILE` that prints any file, or fails on one that is not text."""
+    (tmp_path / "noise").write_bytes(b"\xff\x00")
+    result = command("recipes", "noise", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "no recipe called noise" in result.stderr
+    (tmp_path / "empty").touch()
+    assert "empty is not a recipe (TOML)" in command("train", "empty", cwd=tmp_path).stderr
+
+
 def test_missing_model_is_refused_with_the_way_to_get_it(command: Commands, tmp_path: Path) -> None:
     """Catches a stack trace, or advice to download what is in the checkout."""
     result = command("translate", "qq-en", cwd=tmp_path, stdin="Hello.\n")
