@@ -24,7 +24,7 @@ def demo(
     """Train on an English-German phrasebook, then translate new combinations of its words.
 
     Shows translations of held-out sentences, the share of exact matches, a nearest-neighbour baseline, and a figure
-    of the attention, which shows how words are reordered. Takes under three minutes on two cores.
+    of the attention, which shows how words are reordered. Takes a few minutes on two cores.
 
     Example: transformer demo --folder translator-demo
     """
