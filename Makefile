@@ -14,10 +14,15 @@ WITHOUT_KERNELS := tests/unit/inference tests/unit/pipelines/translation/test_qu
 	tests/unit/decoding/test_shortlist.py
 SLOWER_SETS := 'from transformer.kernels.library import INSTRUCTION_SETS, instruction_set; k = [*INSTRUCTION_SETS, None]; print(*k[k.index(instruction_set()) + 1 : -1])'
 
-.PHONY: demo check test soak lint format install develop clean
+.PHONY: demo docs check test soak lint format install develop clean
 
 demo: install
 	$(BIN)/transformer demo
+
+# The documentation as a site that needs no server: docs/_build/html/index.html.
+docs: develop
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto -q docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 # Format, lint, types and the fast tests: what to run before every commit.
 check: lint

@@ -1,4 +1,4 @@
-"""The classes, signatures, formulas and shapes of other descriptions, as `docs/other-descriptions.md` compares them."""
+"""The names, signatures, formulas and shapes that `docs/explanation/other-descriptions.md` compares with ours."""
 
 import ast
 import inspect
@@ -20,7 +20,7 @@ from samples import ROOT
 from transformer.blocks import LayerNormalization, PositionalEncoding, causal_mask, padding_mask
 from transformer.transformer import Transformer, build_transformer
 
-PAGE = ROOT / "docs" / "other-descriptions.md"
+PAGE = ROOT / "docs" / "explanation" / "other-descriptions.md"
 DATA = Path(os.environ.get("TRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
 CLASSES = {
     "Architecture guide": {

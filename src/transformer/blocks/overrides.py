@@ -15,7 +15,7 @@ def overridable(function: Callable[Args, Result]) -> Callable[Args, Result]:
     """Lets a `torch.overrides.TorchFunctionMode` replace a function of the blocks, as it can replace those of torch.
 
     Within such a context, the context decides what a call computes. Training on a CPU replaces these functions by
-    compiled kernels. The table "What replaces the functions of the blocks" in `docs/architecture.md` lists them all.
+    compiled kernels. `docs/development/architecture.md` lists them under "What replaces the functions of the blocks".
     """
 
     @wraps(function)

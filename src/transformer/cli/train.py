@@ -34,44 +34,58 @@ MAIN_KEYS = (
 
 def train_help() -> str:
     """Returns the keys of a recipe that are most often set, with their defaults and descriptions."""
-    lines = [line for line in recipe_keys().splitlines() if line.startswith(tuple(f"- {key} " for key in MAIN_KEYS))]
+    keys = [_line(*row) for _, rows in recipe_sections() for row in rows if row[0] in MAIN_KEYS]
     return "\n".join([
-        "Keys for --set and recipes, of which transformer recipes --keys lists all:", "", *lines, "",
+        "Keys for --set and recipes, of which transformer recipes --keys lists all:", "", *keys, "",
         "Example: transformer train corpus.en corpus.de",
     ])  # fmt: skip
 
 
 def recipe_keys() -> str:
     """Returns a list of all recipe keys with their defaults and descriptions."""
-    sections: dict[str, type[Config]] = {
-        "data": DataConfig,
-        "tokenizer": TokenizerConfig,
-        "model": family("transformer").config,
-        "training": TrainingConfig,
-    }
-    lines = [
-        f"- data.task (translation): {', '.join(TASKS)}",
-        f"- model.family (depends on the task): {', '.join(family_names())}",
-        "- model.preset (depends on the size of the corpus, or tiny): see transformer info",
-    ]
-    lines += [line for section, settings in sections.items() for line in _keys(section, settings)]
-    for settings in dict.fromkeys(TASKS.values()):
-        if settings is not DataConfig:
-            tasks = ", ".join(task for task, config in TASKS.items() if config is settings)
-            lines += ["", f"data, if data.task is one of {tasks}:", "", *_keys("data", settings)]
+    lines = ["Recipe keys:", ""]
+    for heading, rows in recipe_sections():
+        if heading not in SECTIONS:
+            lines += ["", f"{heading}:", ""]
+        lines += [_line(*row) for row in rows]
     others = ", ".join(name for name in family_names() if name != "transformer")
-    return "\n".join([
-        "Recipe keys:", "", *lines, "",
-        f"Other families ({others}) have their own keys: see transformer info FAMILY.",
-    ])  # fmt: skip
+    return "\n".join([*lines, "", f"Other families ({others}) have their own keys: see transformer info FAMILY."])
 
 
-def _keys(section: str, settings: type[Config]) -> list[str]:
+SECTIONS: dict[str, type[Config]] = {
+    "data": DataConfig,
+    "tokenizer": TokenizerConfig,
+    "model": family("transformer").config,
+    "training": TrainingConfig,
+}
+"""The sections of a recipe of the translation task, with the configuration that each fills."""
+
+
+def recipe_sections() -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Returns the keys of a recipe by section, each with its default and description."""
+    sections = [(name, _keys(name, config)) for name, config in SECTIONS.items()]
+    sections[0][1].insert(0, ("data.task", "translation", ", ".join(TASKS)))
+    sections[2][1][:0] = [
+        ("model.family", "depends on the task", ", ".join(family_names())),
+        ("model.preset", "depends on the size of the corpus, or tiny", "see transformer info"),
+    ]
+    for config in dict.fromkeys(TASKS.values()):
+        if config is not DataConfig:
+            tasks = ", ".join(task for task, of_task in TASKS.items() if of_task is config)
+            sections.append((f"data, if data.task is one of {tasks}", _keys("data", config)))
+    return sections
+
+
+def _keys(section: str, config: type[Config]) -> list[tuple[str, str, str]]:
     return [
-        f"- {section}.{name} ({'required' if field.is_required() else field.default}): {field.description}"
-        for name, field in settings.model_fields.items()
+        (f"{section}.{name}", "required" if field.is_required() else str(field.default), field.description)
+        for name, field in config.model_fields.items()
         if field.description
     ]
+
+
+def _line(key: str, default: str, description: str) -> str:
+    return f"- {key} ({default}): {description}"
 
 
 SourceLanguage = Annotated[
