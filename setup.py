@@ -17,6 +17,7 @@ from threading import Lock
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 FOLDER = Path("src/transformer/kernels/csrc")
 VARIANTS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
@@ -77,6 +78,17 @@ class BuildKernels(build_ext):
             print(text, end=end or ("" if start else "\n"), file=sys.stderr, flush=True)
 
 
+class BuildPackage(build_py):
+    """Copies the package, with the documentation if `make docs` has built it."""
+
+    def run(self) -> None:
+        """Copies the built site to `transformer/site`, where `transformer docs` looks for it."""
+        super().run()
+        site = Path("docs/_build/html")
+        if site.is_dir() and not self.editable_mode:
+            self.copy_tree(str(site), str(Path(self.build_lib) / "transformer" / "site"))
+
+
 class KernelWheel(bdist_wheel):
     """A wheel for every Python 3 on the platform that the libraries were compiled for."""
 
@@ -96,7 +108,7 @@ class KernelWheel(bdist_wheel):
 
 
 setup(
-    cmdclass={"build_ext": BuildKernels, "bdist_wheel": KernelWheel},
+    cmdclass={"build_py": BuildPackage, "build_ext": BuildKernels, "bdist_wheel": KernelWheel},
     ext_modules=[
         Extension(
             f"transformer.kernels.{name}",

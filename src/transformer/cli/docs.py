@@ -1,0 +1,75 @@
+"""`transformer docs`: opens the documentation, which needs no network."""
+
+import sys
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlencode
+
+import typer
+
+from transformer.cli.progress import shown_while
+from transformer.cli.verbosity import say, takes_verbosity
+from transformer.errors import ConfigError
+
+EPILOG = 'Example: transformer docs "beam search"'
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@takes_verbosity
+def docs(
+    query: Annotated[str | None, typer.Argument(help="words to search for; the first page if not given")] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="print the address and do not open a browser")] = False,
+) -> None:
+    """Open the documentation in a browser: tutorials, how-to guides, explanations and the reference.
+
+    It is read from files of this installation. In a checkout it is built first where it is missing.
+    """
+    site = find_site(PACKAGE)
+    address = site.joinpath("search.html" if query else "index.html").as_uri()
+    if query:
+        address += "?" + urlencode({"q": query})
+    typer.echo(address)
+    if not no_open and not webbrowser.open(address):
+        say("no browser was found; open the address above in one")
+
+
+def find_site(package: Path) -> Path:
+    """Returns the folder of the built documentation: within the package, or in the checkout that it belongs to.
+
+    Args:
+        package: Folder of the package `transformer`.
+
+    Raises:
+        ConfigError: The documentation is not built, and cannot be built here.
+    """
+    sources = package.parents[1] / "docs"
+    for folder in (package / "site", sources / "_build" / "html"):
+        if (folder / "index.html").is_file():
+            return folder
+    if not (sources / "conf.py").is_file():
+        raise ConfigError(
+            f"documentation={package / 'site'} does not exist; read docs/ in the sources, or run make docs"
+        )
+    if find_spec("sphinx") is None or find_spec("furo") is None:
+        raise ConfigError("documentation=docs is not built; run make docs, or pip install '.[docs]' and repeat this")
+    with shown_while("building the documentation, about a minute"):
+        return build_site(sources)
+
+
+def build_site(sources: Path) -> Path:
+    """Builds the site with Sphinx and returns its folder.
+
+    Args:
+        sources: The folder `docs` of the project.
+    """
+    import subprocess
+
+    site = sources / "_build" / "html"
+    command = [sys.executable, "-m", "sphinx", "-q", str(sources), str(site)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ConfigError(f"documentation={sources} cannot be built: {last}; run make docs to see all messages")
+    return site
