@@ -1,12 +1,12 @@
 # Untried: written by the documentation of Docker, and not built yet.
 #
 #   docker build -t transformer .
-#   echo "A man sleeps." | docker run -i -v "$PWD/runs:/runs" transformer translate /runs/first
+#   echo "Where is the station?" | docker run -i transformer translate en-de
 FROM python:3.11-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /project
 COPY . .
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./models/en-de
 
 FROM python:3.11-slim
 COPY --from=build /wheels /wheels

@@ -7,6 +7,9 @@ PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 PYTEST := $(BIN)/python -m pytest
 TWO_PROCESSES := --numprocesses 2 --dist worksteal
 
+# Trained models, each a package that commands find by its name.
+MODELS := $(patsubst %/pyproject.toml,./%,$(wildcard models/*/pyproject.toml))
+
 # Tests of kernels, run again with the kernels for slower processors and with none.
 KERNEL_TESTS := tests/unit/kernels tests/unit/inference tests/unit/training/cpu_ops \
 	tests/unit/training/objectives/test_r_drop.py
@@ -60,11 +63,11 @@ develop: .venv/.developer
 
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
 # The kernels are compiled before pip runs, because pip would hide how far they are.
-.venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/*)
+.venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml)
 	$(PYTHON) -m venv .venv
 	$(PIP) torch 'setuptools>=77'
 	$(BIN)/python setup.py -q build_ext --inplace
-	$(PIP) --no-build-isolation --editable '.[plot]'
+	$(PIP) --no-build-isolation --editable '.[plot]' $(MODELS)
 	touch $@
 
 .venv/.developer: .venv/.installed

@@ -8,6 +8,8 @@ from typing import Final
 
 GROUP: Final = "transformer.models"
 """Group of the entry points: each names a model, and the package with the model's folder `bundle`."""
+PROJECT_MODELS: Final = ("en-de",)
+"""Models of this project, each a package in the folder `models` of the sources."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The record of a model's origin, as far as the program reads it again."""
 
+from pathlib import PurePath
 from typing import Any
 
 from pydantic import ConfigDict, Field
@@ -77,3 +78,28 @@ class Provenance(_Entry):
     versions: dict[str, str] = Field(default_factory=dict)
     languages: dict[str, Any] = Field(default_factory=dict)
     imported: dict[str, Any] = Field(default_factory=dict)
+
+
+def without_folders(provenance: dict[str, Any]) -> dict[str, Any]:
+    """Returns a record in which data files have names and no absolute folders.
+
+    A model that is passed on should not show where its training text lay on the machine of its author.
+
+    Args:
+        provenance: The record, which is left as it is.
+    """
+    recipe, data = dict(provenance.get("recipe") or {}), dict(provenance.get("data") or {})
+    if "data" in recipe:
+        recipe["data"] = _names(recipe["data"])
+    if "files" in data:
+        data["files"] = _names(data["files"])
+    changed = {"recipe": recipe, "data": data}
+    return provenance | {key: value for key, value in changed.items() if key in provenance}
+
+
+def _names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _names(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_names(entry) for entry in value]
+    return PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value

@@ -128,7 +128,7 @@ def quantize(
             f"int8 loses {loss:.2f} BLEU, more than tolerance={tolerance}; keep float32, or raise the tolerance"
         )
     figures = comparisons["int8"].as_json("int8") | {"in bf16": comparisons["bf16"].as_json("bf16")}
-    provenance = bundle.provenance | {"quantized": {"from": bundle.fingerprint, **figures}}
+    provenance = without_folders(bundle.provenance) | {"quantized": {"from": bundle.fingerprint, **figures}}
     save_quantized(out, Bundle(bundle.config, bundle.model, bundle.text, provenance))
     return comparisons
 

@@ -1,0 +1,1 @@
+"""English to German: the model that `transformer translate en-de` uses."""
