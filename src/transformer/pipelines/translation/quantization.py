@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.bundle import Bundle, load_bundle, save_quantized
+from transformer.bundle.provenance import without_folders
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
 from transformer.evaluation.scores import Score, corpus_scores
