@@ -33,6 +33,7 @@ nb_execution_timeout = 120
 nb_merge_streams = True
 
 autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"

@@ -19,7 +19,7 @@ def command_pages() -> dict[str, str]:
     from transformer.cli.app import COMMANDS, make_app
 
     group: Any = typer.main.get_command(make_app(COMMANDS))
-    return {f"{name}.md": command_page(name, group.commands[name]) for name in COMMANDS}
+    return {f"commands/{name}.md": command_page(name, group.commands[name]) for name in COMMANDS}
 
 
 def command_page(name: str, command: Any) -> str:
@@ -31,7 +31,7 @@ def command_page(name: str, command: Any) -> str:
         usage = re.sub(r"\{(\w+)\}", lambda name: name[1].upper(), command.get_usage(context).removeprefix("Usage: "))
         rows = [(parameter, parameter.get_help_record(context)) for parameter in options]
         places = [(argument.display_name_raw.upper(), argument.help or "") for argument in arguments]
-    lines = [f"# transformer {name}", "", command.help or "", "", "```text", usage.strip(), "```", ""]
+    lines = [f"# transformer {name}", "", "```text", usage.strip(), "```", "", _prose(command.help or ""), ""]
     for heading, cells in (
         ("Arguments", [(f"`{place}`", text) for place, text in places]),
         ("Options", [(f"`{record[0].strip()}`", record[1]) for _, record in rows if record]),
@@ -41,7 +41,7 @@ def command_page(name: str, command: Any) -> str:
             for left, right in cells:
                 lines += [left, f": {_escaped(right) or 'see above'}", ""]
     if command.epilog:
-        lines += [command.epilog, ""]
+        lines += [_prose(command.epilog), ""]
     return "\n".join(lines)
 
 
@@ -58,18 +58,26 @@ def recipe_page() -> str:
     return "\n".join(lines)
 
 
+def _prose(text: str) -> str:
+    """Returns the text of a command in Markdown: examples as code, and options within sentences too."""
+    text = re.sub(r"^Example: (transformer [^\n]+)$", r"```sh\n\1\n```", text, flags=re.MULTILINE)
+    parts = re.split(r"(```.*?```|`[^`]*`)", text, flags=re.DOTALL)
+    parts[::2] = [re.sub(r"(?<![\w-])(--[a-z][\w-]*)", r"`\1`", part) for part in parts[::2]]
+    return "".join(parts)
+
+
 def _escaped(text: str) -> str:
-    parts = " ".join(text.split()).split("`")
+    parts = _prose(" ".join(text.split())).split("`")
     parts[::2] = [re.sub(r"([<*\[$_|])", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
 
 
 def write_pages(app: Sphinx) -> None:
     """Writes the pages that have changed, so that Sphinx reads only those again."""
-    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "commands").mkdir(parents=True, exist_ok=True)
     pages = {**command_pages(), "recipe-keys.md": recipe_page()}
-    for path in FOLDER.glob("*.md"):
-        if path.name not in pages:
+    for path in FOLDER.rglob("*.md"):
+        if path.relative_to(FOLDER).as_posix() not in pages:
             path.unlink()
     for name, text in pages.items():
         path = FOLDER / name
