@@ -1,9 +1,12 @@
 """Time of the first translation: `transformer translate` with one sentence, compared with `python -c "import torch"`.
 
-The model is of base size with random weights and V 32,000, so that its translation reaches the maximum length. It is
-stored in float32, which the command converts to int8, and in int8. Each round runs all three, one after another.
+Without --model, the model is of base size with random weights and V 32,000, so that its translation reaches the maximum
+length. It is stored in float32, which the command converts to int8, and in int8. Each round runs all cases, one after
+another. "without torch" is the least that a start without PyTorch needs: it imports numpy and tokenizers, reads the
+tokenizer and the weights, and opens the library of the kernels, but translates nothing.
 
 Usage: python benchmarks/startup/cold_start.py --corpus SOURCE TARGET [--rounds 7] [--out FILE]
+       python benchmarks/startup/cold_start.py --model models/en-de/transformer_model_en_de/bundle
 """
 
 import argparse
@@ -18,7 +21,9 @@ from pathlib import Path
 
 import torch
 
+import transformer
 from transformer.bundle import Bundle, save_bundle, save_quantized
+from transformer.kernels.library import instruction_set
 from transformer.models import family
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -38,14 +43,30 @@ def seconds(command: list[str], text: str) -> float:
     return time.perf_counter() - started
 
 
-def main() -> None:
-    """Makes the bundles, runs the rounds, prints the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, nargs=2, required=True, metavar=("SOURCE", "TARGET"))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
-    sides = [read(path) for path in arguments.corpus]
+WITHOUT_TORCH = """
+import ctypes, json, sys
+from pathlib import Path
+import numpy, tokenizers
+folder, kernels = Path(sys.argv[1]), sys.argv[2]
+merges = json.loads(next(folder.glob("tokenizer*.json")).read_bytes())["merges"]
+tokenizers.Tokenizer.from_str(json.dumps(merges))
+weights = next(folder.glob("*.safetensors")).read_bytes()
+length = int.from_bytes(weights[:8], "little")
+header = json.loads(weights[8 : 8 + length])
+for name, entry in header.items():
+    if name != "__metadata__":
+        begin, end = entry["data_offsets"]
+        numpy.frombuffer(weights, numpy.uint8, end - begin, 8 + length + begin).sum()
+try:
+    ctypes.CDLL(kernels)
+except OSError:  # without torch, its OpenMP is missing
+    Path(kernels).read_bytes()
+"""
+
+
+def make_bundles(corpus: list[Path], folder: Path) -> tuple[dict[str, Path], int]:
+    """Writes a model of base size with random weights in two precisions; returns the folders and the vocabulary."""
+    sides = [read(path) for path in corpus]
     settings = TokenizerConfig(vocab_size=BASE["vocabulary"], joint=True, min_frequency=1)
     tokenizers = TokenizerPair.train(lambda: sides[0], lambda: sides[1], settings)
     kind = family("transformer")
@@ -57,17 +78,40 @@ def main() -> None:
     )
     torch.manual_seed(1)
     bundle = Bundle(config, kind.build(config), tokenizers, {"max_source_tokens": 128})
-    figures: dict[str, list[float]] = {"import torch": [], "float32 bundle": [], "int8 bundle": []}
+    save_bundle(folder / "float32", bundle)
+    save_quantized(folder / "int8", bundle)
+    return {"float32 bundle": folder / "float32", "int8 bundle": folder / "int8"}, size
+
+
+def main() -> None:
+    """Makes the bundles, runs the rounds, prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--model", type=Path, help="bundle to translate with, instead of random weights")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if (arguments.corpus is None) == (arguments.model is None):
+        parser.error("give --corpus or --model")
+    torch_alone = [sys.executable, "-c", "import torch"]
     with tempfile.TemporaryDirectory() as name:
-        save_bundle(Path(name) / "float32", bundle)
-        save_quantized(Path(name) / "int8", bundle)
+        size = None
+        if arguments.model:
+            folders = {"model": arguments.model}
+        else:
+            folders, size = make_bundles(arguments.corpus, Path(name))
+        commands = {"import torch": torch_alone} | {
+            case: [sys.executable, "-m", "transformer", "translate", str(folder)] for case, folder in folders.items()
+        }
+        kernels = Path(transformer.__file__).parent / "kernels" / f"_{instruction_set() or 'avx2'}.so"
+        last = [*folders.values()][-1]
+        commands["without torch"] = [sys.executable, "-c", WITHOUT_TORCH, str(last), str(kernels)]
+        figures: dict[str, list[float]] = {case: [] for case in commands}
         for _ in range(arguments.rounds):
-            figures["import torch"].append(seconds([sys.executable, "-c", "import torch"], ""))
-            for precision in ("float32", "int8"):
-                command = [sys.executable, "-m", "transformer", "translate", str(Path(name) / precision)]
-                figures[f"{precision} bundle"].append(seconds(command, f"{SENTENCE}\n"))
+            for case, command in commands.items():
+                figures[case].append(seconds(command, f"{SENTENCE}\n"))
     over = {
-        name: spread([total - torch_alone for total, torch_alone in zip(values, figures["import torch"], strict=True)])
+        name: spread([total - alone for total, alone in zip(values, figures["import torch"], strict=True)])
         for name, values in figures.items()
         if name != "import torch"
     }
