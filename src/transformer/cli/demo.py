@@ -1,4 +1,4 @@
-"""`transformer demo`: trains a small model on a built-in corpus and translates with it, in three minutes."""
+"""`transformer demo`: translates with the installed model, then trains a small one on a built-in corpus."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from transformer.pipelines.translation.translator import Translator
 
 REORDERED = ("Today the woman calls the old doctor.", "Heute ruft die Frau den alten Arzt an.")
+MODEL = "en-de"
+SENTENCES = (
+    "Where is the station?",
+    "I don't think it will rain tomorrow.",
+    "She has been learning German for two years.",
+)
+"""Everyday sentences for the model that comes with the program."""
 N_SHOWN = 8
 Pairs = Sequence[tuple[str, str]]
 
@@ -21,10 +28,11 @@ def demo(
         Path, typer.Option(help="folder for the corpus, the model and the figures", parser=folder_path, metavar="PATH")
     ] = Path("translator-demo"),
 ) -> None:
-    """Train on an English-German phrasebook, then translate new combinations of its words.
+    """Translate with the model that comes with the program, then train a small one and translate with that.
 
-    Shows translations of held-out sentences, the share of exact matches, a nearest-neighbour baseline, and a figure
-    of the attention, which shows how words are reordered. Takes a few minutes on two cores.
+    The small one learns an English-German phrasebook, and translates new combinations of its words. Shows translations
+    of held-out sentences, the share of exact matches, a nearest-neighbour baseline, and a figure of the attention,
+    which shows how words are reordered. Takes a few minutes on two cores.
 
     Example: transformer demo --folder translator-demo
     """
@@ -33,6 +41,7 @@ def demo(
     from transformer.run.recipe import parse_recipe
     from transformer.run.train import train
 
+    _translate_everyday_sentences()
     phrasebook = load_phrasebook()
     typer.echo(f"phrasebook: {len(phrasebook.train):,} training pairs, {len(phrasebook.test):,} held out; examples:")
     for english, german in phrasebook.train[:3]:
@@ -52,6 +61,21 @@ def demo(
     typer.echo(f"exact match: {_exact(translations, references):.1f} %")
     _draw(translator, folder)
     typer.echo(f'try: echo "{REORDERED[0]}" | transformer translate {folder / "run"}')
+
+
+def _translate_everyday_sentences() -> None:
+    """Shows translations by the installed model, if there is one."""
+    from transformer.bundle.installed import installed_models
+    from transformer.pipelines.auto import load
+
+    model = installed_models().get(MODEL)
+    if model is None:
+        return
+    typer.echo(f"{MODEL}, a model that comes with the program, translates:")
+    for source, translation in zip(SENTENCES, load(model.folder).translations(SENTENCES), strict=True):
+        typer.echo(f"  {source}\n    -> {translation.text}")
+    typer.echo(f'try: transformer translate {MODEL} "Your own sentence."\n')
+    typer.echo("now a small model learns a phrasebook from nothing")
 
 
 def demo_recipe(corpus: Path) -> dict[str, Any]:
