@@ -1,0 +1,37 @@
+"""Makes the drawings of the documentation again and compares them with those in `docs/figures`."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from samples import ROOT
+
+FIGURES = ROOT / "docs" / "figures"
+SCRIPTS = sorted(
+    path.stem for path in (ROOT / "tools" / "figures").glob("*.py") if "DRAWINGS =" in path.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_drawings_are_those_of_their_script(script: str) -> None:
+    """Catches a drawing that was changed by hand, and a script that was changed and not run."""
+    drawings = importlib.import_module(f"figures.{script}").DRAWINGS
+    assert drawings
+    for name, draw in drawings.items():
+        svg = draw().svg()
+        assert svg == (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), f"run python tools/figures/{script}.py"
+        assert 'fill="#' not in re.sub(r"<rect[^>]*>", "", svg), f"{name}: lines and letters take the page's colour"
+
+
+def test_drawings_have_a_text() -> None:
+    """Catches a figure that says nothing to those who do not see it, and one that does not exist."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        if "_build" in page.parts:
+            continue
+        text = page.read_text(encoding="utf-8")
+        for file, options in re.findall(r"^```\{(?:drawing|figure)\} (\S+)\n(.*?)^\s*$", text, re.M | re.S):
+            assert re.search(r"^:alt: \S", options, re.M), f"{page.name}: {file} has no :alt:"
+            folders = (ROOT / "docs", page.parent)
+            assert any((folder / Path(file)).is_file() for folder in folders), f"{page.name}: {file} is missing"

@@ -1,0 +1,1 @@
+"""Scripts that make the drawings and plots of the documentation."""
