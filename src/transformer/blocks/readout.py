@@ -32,7 +32,7 @@ class ReadoutLayer(EncoderLayer):
 
 
 class ReadoutEncoder(Encoder):
-    """An `Encoder` of `ReadoutLayer`s that can compute its first positions alone, e.g. that of BERT's [CLS] token."""
+    """An `Encoder` made of `ReadoutLayer` that can compute its first positions alone, e.g. that of the [CLS] token."""
 
     def forward(
         self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, n_queries: int | None = None
