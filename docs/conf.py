@@ -22,6 +22,7 @@ extensions = [
     "drawings",
     "source_links",
     "generated_pages",
+    "inspector_pages",
 ]
 exclude_patterns = ["_build", "_extensions", "reference/_generated/README.md"]
 
