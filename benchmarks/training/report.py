@@ -101,8 +101,8 @@ def command_line() -> str:
     """The command that runs, for its result; of a file by its whole path, the name alone."""
     program, *options = sys.argv
     shown = (re.sub(r"(?<![\w.])/(?:[^/\s,:=]+/)*([^/\s,:=]+)", r"\1", option) for option in options)
-    path = Path(program).resolve()
-    return shlex.join(["python", f"benchmarks/{path.parent.name}/{path.name}", *shown])
+    path = Path(program).resolve().relative_to(Path(__file__).resolve().parents[2])
+    return shlex.join(["python", str(path), *shown])
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
