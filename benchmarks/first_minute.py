@@ -2,6 +2,7 @@
 
 Installs, translates one sentence, trains on two text files to the first step and evaluates on 200 lines; every program
 by its own documented way, with the least that a user can write: the commands and files in `startup/newcomer/PROGRAM`.
+Where a program does not start as its documentation installs it, the error is noted and the repair is part of the stage.
 
 Seconds are those of the commands, from the start of the first to the end of the last; of training, to the line of the
 first step in the program's own log, which shows every step here. Peak memory is that of all processes of a stage
@@ -119,6 +120,27 @@ def installed(work: Path, variables: dict[str, str], packages: list[str]) -> dic
     }
 
 
+def check(
+    install: dict[str, Any], described: dict[str, Any], work: Path, variables: dict[str, str], log: Path, *,
+    timeout: float,
+) -> None:  # fmt: skip
+    """Starts the program; if it does not start as it was installed, notes why and adds what repairs it to the stage."""
+    started = run_stage([described["check"]], work, variables, log, timeout=timeout)
+    if "error" not in started:
+        return
+    if "repair" not in described:
+        install |= {"seconds": None, "error": started["error"], "failed_command": described["check"]}
+        return
+    install["error_as_documented"] = started["error"]
+    repaired = run_stage([described["repair"]], work, variables, log, timeout=timeout)
+    if "error" in repaired:
+        install |= {"seconds": None, "error": repaired["error"], "failed_command": described["repair"]}
+        return
+    install["commands"] = [*install["commands"], described["repair"]]
+    install["seconds"] += repaired["seconds"]
+    install["peak_mib"] = max(install["peak_mib"], repaired["peak_mib"])
+
+
 def try_program(program: str, work: Path, arguments: argparse.Namespace, stages: tuple[str, ...]) -> dict[str, Any]:
     """Runs the stages of a program, each only if those that it needs have worked."""
     described, files = prepare(program, work, arguments)
@@ -141,15 +163,16 @@ def try_program(program: str, work: Path, arguments: argparse.Namespace, stages:
         commands, sign = list(described[stage]), None
         if stage == "install":
             commands.insert(0, "python3 -m venv environment")
-        if stage == "train":
+        elif stage == "train":
             commands[-1] = f"{commands[-1]} {described.get('train_options', '')}".strip()
             sign = described["first_step"]
         result[stage] = run_stage(commands, work, variables, log, timeout=arguments.timeout, sign=sign)
         result[stage]["load_average_after"] = os.getloadavg()[0]
+        if stage == "install" and "error" not in result[stage]:
+            check(result[stage], described, work, variables, log, timeout=arguments.timeout)
+            result |= installed(work, variables, described["packages"])
         if "error" in result[stage] and stage != "translate":
             failed = stage
-        if stage == "install" and not failed:
-            result |= installed(work, variables, described["packages"])
     return result
 
 
@@ -182,9 +205,9 @@ def print_table(rounds: list[dict[str, Any]]) -> None:
     for entry in rounds:
         for result in entry.values():
             for stage in STAGES:
-                missing = result[stage].get("error") or result[stage].get("reason")
-                if missing:
-                    print(f"{result['name']}, {stage}: {missing}")
+                for key in ("error_as_documented", "error", "reason"):
+                    if key in result[stage]:
+                        print(f"{result['name']}, {stage}: {result[stage][key]}")
 
 
 def shown(value: float | None, unit: str) -> str:
