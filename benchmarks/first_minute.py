@@ -202,12 +202,15 @@ def print_table(rounds: list[dict[str, Any]]) -> None:
             shown(evaluate, " s"), shown(memory, " MiB"),
         ]  # fmt: skip
         print(f"| {result['name']} | {' | '.join(cells)} |")
-    for entry in rounds:
-        for result in entry.values():
-            for stage in STAGES:
-                for key in ("error_as_documented", "error", "reason"):
-                    if key in result[stage]:
-                        print(f"{result['name']}, {stage}: {result[stage][key]}")
+    notes = (
+        f"{result['name']}, {stage}: {result[stage][key]}"
+        for entry in rounds
+        for result in entry.values()
+        for stage in STAGES
+        for key in ("error_as_documented", "error", "reason")
+        if key in result[stage]
+    )
+    print("\n".join(dict.fromkeys(notes)))
 
 
 def shown(value: float | None, unit: str) -> str:

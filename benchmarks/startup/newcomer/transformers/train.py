@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from datasets import Dataset
 from tokenizers import ByteLevelBPETokenizer
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -19,13 +18,11 @@ bpe.save("tokenizer.json")
 special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 tokenizer = PreTrainedTokenizerFast(tokenizer_file="tokenizer.json", **special)
 model = T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), decoder_start_token_id=0))
-lines = {side: Path(f"a.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in ("en", "de")}
-texts = Dataset.from_dict({side: [f"{line}</s>" for line in lines[side]] for side in lines})
-examples = texts.map(
-    lambda batch: tokenizer(batch["en"], text_target=batch["de"], max_length=128, truncation=True),
-    batched=True,
-    remove_columns=["en", "de"],
-)
+sides = [Path(name).read_text(encoding="utf-8").split("\n")[:-1] for name in ("a.en", "a.de")]
+examples = [
+    tokenizer(f"{source}</s>", text_target=f"{target}</s>", max_length=128, truncation=True)
+    for source, target in zip(*sides, strict=True)
+]
 settings = {"max_steps": 20, "logging_steps": 1}  # measurement
 trainer = Seq2SeqTrainer(
     model=model,
