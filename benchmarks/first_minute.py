@@ -100,7 +100,7 @@ def prepare(program: str, work: Path, arguments: argparse.Namespace) -> tuple[di
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
         (work / "checkout").mkdir()
         subprocess.run(["tar", "x"], cwd=work / "checkout", input=archive, check=True)
-        if (work / "checkout" / "models" / "en-de" / "pyproject.toml").exists():
+        if list((work / "checkout" / "models" / "en-de").glob("*/bundle")):
             described["install"] = [f"{described['install'][0]} ./checkout/models/en-de"]
         else:
             described["no_model"] = "this checkout has no model"
