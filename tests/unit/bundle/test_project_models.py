@@ -26,7 +26,6 @@ ODD = [
     "...",
     "a",
     "NASA",
-    "3x7",
     "Haus",
 ]
 
@@ -41,7 +40,7 @@ def test_package_is_small_verified_and_names_its_source(package: Path) -> None:
     """Catches a damaged or a large model, one without license and attribution, and paths of the machine it is from."""
     folder = bundle(package)
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 10e6
-    load_bundle(folder)
+    load_bundle(folder, dequantize=True)
     text = (folder / "provenance.json").read_text(encoding="utf-8")
     data = json.loads(text)["recipe"]["data"]
     assert "tatoeba" in data["attribution"].lower()
