@@ -140,7 +140,7 @@ def iterate(folder: Path) -> dict[str, Any]:
     with phase("fetch", figures):
         tokens = sum(corpus.train.fetch(ids).scored_tokens for ids in plan)
     assert tokens == corpus.report.target_tokens
-    return figures | {"batches": len(plan), "report": corpus.report.lines()}
+    return figures | {"batches": len(plan), "report": [f"{title}: {text}" for title, text in corpus.report.rows()]}
 
 
 def rival(folder: Path) -> dict[str, float]:

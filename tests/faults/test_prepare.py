@@ -32,7 +32,7 @@ def test_prepared_ahead_and_used_by_a_run(
     file.write_text(recipe.to_toml(), encoding="utf-8")
     result = command("prepare", file, "--output", tmp_path / "prepared")
     assert result.returncode == 0, result.stderr
-    assert "pairs read 600: kept" in result.stdout
+    assert "600 read: " in result.stdout
     assert not result.stderr
     substitute(monkeypatch, "inputs.CorpusFile.read", None)
     data = recipe.data.model_copy(update={"prepared": str(tmp_path / "prepared")})

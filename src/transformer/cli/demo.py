@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from transformer.cli.paths import folder_path
+from transformer.cli.progress import shown_while
+from transformer.cli.verbosity import say
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.translator import Translator
@@ -37,9 +39,11 @@ def demo(
     Example: transformer demo --folder translator-demo
     """
     from transformer.demo import load_phrasebook, nearest_neighbour
-    from transformer.pipelines.auto import load
-    from transformer.run.recipe import parse_recipe
-    from transformer.run.train import train
+
+    with shown_while("loading PyTorch"):
+        from transformer.pipelines.auto import load
+        from transformer.run.recipe import parse_recipe
+        from transformer.run.train import train
 
     _translate_everyday_sentences()
     phrasebook = load_phrasebook()
@@ -51,15 +55,23 @@ def demo(
         _write(folder / "corpus" / name, pairs)
     result = train(parse_recipe(demo_recipe(folder / "corpus")), folder / "run")
     if result.interruption.requested:
+        say(f"stopped at step {result.progress.step} and saved; the same command goes on")
         raise typer.Exit(result.interruption.exit_code)
     translator = load(result.model)
     sources, references = zip(*phrasebook.test, strict=True)
-    translations = [translation.text for translation in translator.translations(sources)]
+    with shown_while("translating the held-out sentences"):
+        translations = [translation.text for translation in translator.translations(sources)]
     _show(sources, translations, references)
-    baseline = _exact(nearest_neighbour(phrasebook.train, sources), references)
+    with shown_while("looking up nearest neighbours"):
+        baseline = _exact(nearest_neighbour(phrasebook.train, sources), references)
     typer.echo(f"nearest neighbour, for comparison: {baseline:.1f} %")
     typer.echo(f"exact match: {_exact(translations, references):.1f} %")
-    _draw(translator, folder)
+    with shown_while("drawing"):
+        figures = _draw(translator, folder)
+    for figure in figures:
+        typer.echo(
+            f"figure: {figure}" if figure else "no figure: install matplotlib to draw it (pip install matplotlib)"
+        )
     typer.echo(f'try: echo "{REORDERED[0]}" | transformer translate {folder / "run"}')
 
 
@@ -123,13 +135,11 @@ def _exact(translations: Sequence[str], references: Sequence[str]) -> float:
     return 100 * sum(map(str.__eq__, translations, references)) / len(references)
 
 
-def _draw(translator: "Translator", folder: Path) -> None:
+def _draw(translator: "Translator", folder: Path) -> list[Path | None]:
+    """Draws the attention and the training curve; None for each without matplotlib."""
     from transformer.pipelines.translation.attention_maps import cross_attention
     from transformer.reporting.figures import attention_picture, training_curve
 
     source = REORDERED[0]
     attention = cross_attention(translator, source, translator.translations([source])[0].text)
-    for figure in (attention_picture(attention, folder / "attention.png"), training_curve(folder / "run")):
-        typer.echo(
-            f"figure: {figure}" if figure else "no figure: install matplotlib to draw it (pip install matplotlib)"
-        )
+    return [attention_picture(attention, folder / "attention.png"), training_curve(folder / "run")]

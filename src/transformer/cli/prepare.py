@@ -8,6 +8,7 @@ import typer
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
+from transformer.cli.progress import shown_while
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ def prepare(
     check_new_folder(output_path, may_be_used=True)
     recipe = corpus.load()
 
-    from transformer.run.setup import prepare_data  # loads torch
+    with shown_while("loading PyTorch"):
+        from transformer.run.plan_table import format_table
+        from transformer.run.setup import prepare_data
 
     task_data = prepare_data(recipe, output_path, quiet=is_quiet())
-    for line in (*task_data.notes, *task_data.lines):
+    for line in (*task_data.notes, *format_table(task_data.rows)):
         typer.echo(line)
     typer.echo(f"next: transformer train ... --set data.prepared={output_path}")

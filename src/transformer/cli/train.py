@@ -12,6 +12,7 @@ import typer
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
+from transformer.cli.progress import shown_while
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -143,7 +144,8 @@ def train(
     )
     folder = run or default_folder(corpus.recipe, recipe.data)
 
-    from transformer.run.train import train as train_run  # loads torch
+    with shown_while("loading PyTorch"):
+        from transformer.run.train import train as train_run
 
     note_missing_kernels()
     result = train_run(recipe, folder, quiet=is_quiet(), fresh=fresh, allow_changed=allow_changed or ())

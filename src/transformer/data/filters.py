@@ -136,33 +136,55 @@ class DataReport:
         is_mostly_dropped = self.dropped.total() > self.kept + self.held_out
         return f"more pairs were dropped than kept, most for {reason}: {ADVICE[reason]}" if is_mostly_dropped else ""
 
-    def lines(self) -> list[str]:
-        """Returns the lines of the report that is printed before training."""
+    def summary(self) -> str:
+        """Returns the counts of pairs in one sentence, with a count for every reason."""
         reasons = (*REASONS, DAMAGED) if self.dropped[DAMAGED] else REASONS
         dropped = ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in reasons)
-        report = [
+        return (
             f"pairs read {self.read:,}: kept {self.kept:,}, held out {self.held_out:,}, "
-            f"dropped {self.dropped.total():,} ({dropped})",
-            f"tokens: source {self.source_tokens:,} (longest {self.longest_source}), "
-            f"target {self.target_tokens:,} (longest {self.longest_target}), "
-            f"bytes that fell back {self.fallback_bytes:,}",
+            f"dropped {self.dropped.total():,} ({dropped})"
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Returns titles and texts of the table that is printed before training; zeros are left out."""
+        dropped = self.dropped.total()
+        rows = [
+            (
+                "pairs",
+                f"{self.read:,} read: {self.kept:,} to train on, {self.held_out:,} held out, {dropped:,} dropped",
+            )
         ]
+        if dropped:
+            reasons = [reason for reason in (*REASONS, DAMAGED) if self.dropped[reason]]
+            rows.append(("dropped", ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in reasons)))
         if advice := self.advice():
-            report.append(advice)
+            rows.append(("dropped", advice))
         if len(self.files) > 1:
-            report.extend(
-                f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}"
+            rows.extend(
+                ("files", f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}")
                 for file in self.files
             )
-        if self.carriage_returns or self.replaced_lines:
-            report.append(
-                f"lines that ended in \\r\\n {self.carriage_returns:,}, lines repaired {self.replaced_lines:,}"
-            )
-        if self.line_breaks:
-            report.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
-        if self.language_headers:
-            report.append(f"first rows that name two languages, read as headers {self.language_headers:,}")
-        report.extend(TraitCounts(self.traits).lines())
+        rows.append((
+            "tokens",
+            f"source {self.source_tokens:,} (longest {self.longest_source}), "
+            f"target {self.target_tokens:,} (longest {self.longest_target})",
+        ))  # fmt: skip
+        if self.fallback_bytes:
+            rows.append(("tokens", f"bytes that fell back {self.fallback_bytes:,}"))
+        rows.extend(("text", text) for text in self._text_notes())
         if self.test_lines is not None:
-            report.append(f"test lines that are also training sources: {self.test_overlap:,} of {self.test_lines:,}")
-        return report
+            rows.append(("test set", f"{self.test_overlap:,} of {self.test_lines:,} lines are also training sources"))
+        return rows
+
+    def _text_notes(self) -> list[str]:
+        """Returns what the readers repaired, and the traits of the lines of each side."""
+        notes: list[str] = []
+        if self.carriage_returns:
+            notes.append(f"lines that ended in \\r\\n {self.carriage_returns:,}")
+        if self.replaced_lines:
+            notes.append(f"lines repaired {self.replaced_lines:,}")
+        if self.line_breaks:
+            notes.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
+        if self.language_headers:
+            notes.append(f"first rows that name two languages, read as headers {self.language_headers:,}")
+        return [*notes, *TraitCounts(self.traits).lines()]

@@ -87,6 +87,7 @@ class CorpusBuilder:
         evaluation_files = [settings.validation_source, settings.validation_target, settings.test_source]
         evaluation_paths = [Path(path) for path in evaluation_files if path is not None]
         self._snapshot = FileSnapshot([*(path for file in self._inputs for path in file.paths), *evaluation_paths])
+        progress("checking the files", 0, None)
         self.checksums = fingerprint_inputs(settings)
 
     def scan(self) -> CorpusScan:
@@ -107,10 +108,11 @@ class CorpusBuilder:
         """
 
         def write(folder: Path) -> None:
-            step = -(-self.scan().pairs // settings.training_pairs)
+            pairs = self.scan().pairs
+            step = -(-pairs // settings.training_pairs)
 
             def side(index: int) -> Iterator[str]:
-                return (pair[index] for pair in self._read("tokenizer", step))
+                return (pair[index] for pair in self._read("training the tokenizer", step, pairs))
 
             trained = TokenizerPair.train(lambda: side(0), lambda: side(1), settings)
             for name, content in trained.to_files().items():
@@ -160,7 +162,7 @@ class CorpusBuilder:
         return Corpus(*datasets, pairs, report, source_text, self._folder.notes)
 
     def _write_scan(self, folder: Path) -> None:
-        pairs = sum(1 for _ in self._read("survey"))
+        pairs = sum(1 for _ in self._read("reading the corpus"))
         held_out: set[str] = set()
         if self._settings.validation_source is None:
             n_held_out = max(1, min(self._settings.validation_pairs, pairs // 20))
@@ -172,12 +174,16 @@ class CorpusBuilder:
         (folder / SCAN_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
         self._snapshot.check_unchanged()
 
-    def _read(self, stage: str, step: int = 1) -> Iterator[Pair]:
-        """Yields every `step`-th pair of the training text and reports progress."""
+    def _read(self, stage: str, step: int = 1, total: int | None = None) -> Iterator[Pair]:
+        """Yields every `step`-th pair of the training text and reports progress.
+
+        After the last pair the total counts as unknown, because what follows, such as the merges of a tokenizer, is
+        not counted.
+        """
         number = 0
         for number, pair in enumerate(read_files(self._inputs)):
             if number % SHOW_EVERY == 0:
-                self._progress(stage, number, None)
+                self._progress(stage, number, total)
             if number % step == 0:
                 yield pair
         self._progress(stage, number + 1, None)

@@ -3,7 +3,13 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from transformer.errors import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 Progress = Callable[[str, int, int | None], None]
 """Callback with the name of the stage, the number of items done, and their total, or None if it is unknown."""
@@ -26,23 +32,35 @@ def show_progress(*, quiet: bool = False) -> Generator[Progress]:
     if not console.is_terminal:
         yield _LineProgress(lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20),
+        TextColumn("{task.fields[count]}", markup=False), TimeElapsedColumn(),
+    )  # fmt: skip
     with Bar(*columns, console=console, transient=True) as bar:
-        tasks: dict[str, object] = {}
+        yield _BarProgress(bar)
 
-        def show(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)  # pyright: ignore[reportArgumentType]
 
-        yield show
+class _BarProgress:
+    """Shows the current stage alone: its bar, its count, and the time since it began."""
+
+    def __init__(self, bar: "Bar") -> None:
+        self._bar, self._stage = bar, ""
+        self._task: TaskID | None = None
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        count = f"{done:,} of {total:,}" if total else f"{done:,}" if done else ""
+        if self._task is None or stage != self._stage:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            self._task, self._stage = self._bar.add_task(printable(stage), total=total, count=count), stage
+        self._bar.update(self._task, completed=done, total=total, count=count)
 
 
 class _LineProgress:
-    """Writes a line every ten seconds; a shorter stage writes none."""
+    """Writes a line at the beginning of each stage, and every ten seconds of it."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
@@ -53,7 +71,8 @@ class _LineProgress:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._last_written = stage, now, now
+            self._write_line(f"{printable(stage)} ...")
         elif now - self._last_written >= LINE_SECONDS:
             self._last_written = now
             of_total = f" of {total:,} ({done / total:.0%})" if total else ""
-            self._write_line(f"{stage}: {done:,}{of_total} pairs, {done / (now - self._started + 1e-9):,.0f} a second")
+            self._write_line(f"{stage}: {done:,}{of_total}, {done / (now - self._started + 1e-9):,.0f} a second")

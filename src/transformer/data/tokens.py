@@ -72,7 +72,7 @@ class EncodingJob:
             report.test_overlap = sum(line in encoder.test_sources for line in test)
         if not report.kept:
             advice = report.advice() or "give more pairs"
-            raise DataError(f"{self.settings.name}: no pair is left to train on; {report.lines()[0]}; {advice}")
+            raise DataError(f"{self.settings.name}: no pair is left to train on; {report.summary()}; {advice}")
         pairs = self._validation_pairs(encoder.held_out_text)
         self._write_validation(folder / "validation", pairs)
         content = {"report": report.to_dict(), "validation": pairs, "source_text": encoder.source_text.to_dict()}
@@ -193,7 +193,7 @@ class _CorpusEncoder:
         self._read[origin] += block.read
         self._rows[origin] += len(block.source)
         self.report.read += block.read
-        self._job.progress("tokens", self.report.read, self._job.pairs)
+        self._job.progress("encoding and filtering pairs", self.report.read, self._job.pairs)
         self.report.dropped += block.dropped
         self.report.add_text_counts(block.fallback_bytes, block.n_tokens, block.n_fallback, block.traits)
         self._held_out.append(block.held_out)

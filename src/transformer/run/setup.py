@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from transformer.config import Config
-from transformer.data.progress import show_progress
+from transformer.data.progress import Progress, show_progress, silent
 from transformer.errors import ConfigError
 from transformer.models import family
 from transformer.models.size import has_common_sizes, model_size
@@ -67,6 +67,7 @@ def build_trainer(
     allow_changed: Collection[str],
     notes: list[str],
     context: DistributedContext,
+    progress: Progress = silent,
 ) -> Trainer:
     """Builds the trainer of a new, a fine-tuned or a resumed run; rank 0 prepares the data first."""
     _check_environment(user_recipe.training)
@@ -81,6 +82,7 @@ def build_trainer(
         task_data = task.prepare(start.recipe, start.bundle)
         if isinstance(start, FineTunedStart):
             notes = [*notes, *check_script(task_data, start.bundle, allow_changed)]
+    progress("building the model", 0, None)
     recipe = _complete_recipe(start.recipe, task, task_data, context)
     training, config = recipe.training, task_data.config
     schedule = _make_schedule(training, config)

@@ -28,7 +28,7 @@ class TaskData:
         text: Tokenizers; None if the model does not read text.
         train: Training examples.
         validation: Held-out examples.
-        lines: Summary of the data, to be logged.
+        rows: Titles and texts of a table that sums up the data.
         facts: Statistics of the data as JSON values, stored in the provenance of the model.
         notes: Notes on the preparation, to be logged.
         provenance: Further entries for the provenance of the model.
@@ -40,7 +40,7 @@ class TaskData:
     text: TokenizerPair | None
     train: Dataset
     validation: Dataset
-    lines: list[str]
+    rows: list[tuple[str, str]]
     facts: dict[str, Any]
     notes: list[str] = field(default_factory=list[str])
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])

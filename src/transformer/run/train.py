@@ -93,7 +93,7 @@ def train(
             removable = (RECIPE_FILE, TOKENS_FOLDER) if context.is_main else ()
             with remove_on_failure(folder, removable, "tokens-*"), show_progress(quiet=quiet) as progress:
                 task = make_task(user_recipe.data, user_recipe.training.seed, folder / TOKENS_FOLDER, progress)
-                trainer = build_trainer(user_recipe, folder, task, allow_changed, notes, context)
+                trainer = build_trainer(user_recipe, folder, task, allow_changed, notes, context, progress)
             interruption = _train(trainer, quiet=quiet)
     model = resolve_model(folder) if trainer.progress.step else trainer.checkpoints.folder(0) / MODEL
     ranks = context.is_main, context.size
@@ -117,22 +117,27 @@ def _train(trainer: Trainer, *, quiet: bool) -> Interruption:
     try:
         for line in trainer.opening_lines():
             reporter.log(line)
-        with reporter.waiting("trying the largest batches, for the memory that they need"):
-            plan = trainer.plan_lines()
-        for line in plan:
+        for line in trainer.plan_lines(reporter):
             reporter.log(line)
         repeat_seconds = REPEAT_SECONDS if trainer.context.size > 1 else 0.0
         with watch_signals(training.stop_seconds, repeat_seconds) as interruption:
 
-            def save(progress: Progress) -> None:
-                reporter.sync()
-                trainer.save(progress)
+            def validate() -> dict[str, float]:
+                with reporter.busy("validating"):
+                    return trainer.validate()
 
-            callbacks = Callbacks(trainer.validate, save, reporter, interruption)
+            def save(progress: Progress) -> None:
+                with reporter.busy("saving a checkpoint"):
+                    reporter.sync()
+                    trainer.save(progress)
+
+            callbacks = Callbacks(validate, save, reporter, interruption)
             train_loop(trainer.state, trainer.task_data.train, training, trainer.schedule, progress, callbacks)
         if progress.finished and trainer.context.is_main:
-            trainer.average(reporter)
-            write_report(trainer.folder)
+            with reporter.busy("averaging checkpoints"):
+                trainer.average(reporter)
+            with reporter.busy("writing the report"):
+                write_report(trainer.folder)
         return interruption
     finally:
         reporter.close()

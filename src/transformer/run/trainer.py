@@ -11,10 +11,10 @@ from typing import Any
 from torch import nn
 
 from transformer.bundle import Bundle, save_bundle
-from transformer.config import Config
 from transformer.data.source_text import SourceText
 from transformer.reporting.record import TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
+from transformer.run.plan_table import format_table, model_rows, training_rows
 from transformer.run.recipe import Recipe
 from transformer.run.resume import checkpoint_facts
 from transformer.run.start import OPTIMIZER
@@ -34,9 +34,6 @@ from transformer.training.optim.schedule import Schedule
 from transformer.training.optim.state_dict import optimizer_tensors
 from transformer.training.planning.plan import plan_run
 from transformer.training.step import TrainingState
-
-TITLE_WIDTH = 12
-"""Width of the titles in the table that a run prints before its first step."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +128,13 @@ class Trainer:
         epochs = (training.max_steps or 0) / steps_per_epoch(self.task_data.train, training)
         lines = [
             *self.notes,
-            *self.task_data.lines,
-            plan_row("model", _described(self.task_data.config)),
-            plan_row("parameters", f"{parameters:,}"),
-            plan_row("training", f"{training.max_steps:,} steps, {epochs:.1f} epochs; {self.state.backend}"),
-        ]
+            *format_table([
+                *self.task_data.rows,
+                *model_rows(self.task_data.config, parameters),
+                *training_rows(training, epochs, self.schedule(training.warmup_steps or 1)),
+                ("device", str(self.state.backend)),
+            ]),
+        ]  # fmt: skip
         warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
         if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):
             lines.append(
@@ -193,13 +192,19 @@ class Trainer:
             facts["source_text"] = source_text.to_dict()
         return facts
 
-    def plan_lines(self) -> list[str]:
+    def plan_lines(self, reporter: Reporter) -> list[str]:
         """Estimates time and memory of the rest of the run, on all ranks together; empty if the run is finished."""
         if finish_reason(self.progress, self.recipe.training):
             return []
-        lines = plan_run(self.state, self.task_data.train, self.recipe.training, self._warm_up_validation)
+
+        def warm_up_validation() -> None:
+            with reporter.waiting("trying a validation"):
+                self._warm_up_validation()
+
+        with reporter.waiting("trying the largest batches"):
+            lines = plan_run(self.state, self.task_data.train, self.recipe.training, warm_up_validation)
         rows = (line.partition(": ") if line.startswith("memory: ") else ("work", "", line) for line in lines)
-        return [plan_row(title, text) for title, _, text in rows]
+        return format_table((title, text) for title, _, text in rows)
 
     def _warm_up_validation(self) -> None:
         """Runs the part of validation with the highest peak memory once before the first step."""
@@ -212,18 +217,6 @@ class Trainer:
     def _validation(self, scores: dict[str, float]) -> dict[str, Any]:
         finite = {name: value if isfinite(value) else None for name, value in scores.items()}
         return {"scores": finite, "signatures": self.signatures}
-
-
-def plan_row(title: str, text: str) -> str:
-    """Returns a row of the table that a run prints before its first step."""
-    return f"{title:<{TITLE_WIDTH}}{text}"
-
-
-def _described(config: Config) -> str:
-    """Returns the family and the settings of a configuration, except those that are off."""
-    values = {name: value for name, value in config.model_dump().items() if name != "family"}
-    shown = (f"{name} {value}" for name, value in values.items() if value not in (None, False, 0.0, (), []))
-    return f"{config.model_dump()['family']}: {', '.join(shown)}"
 
 
 def _describe_ranks(context: DistributedContext, accumulation: int) -> str:

@@ -47,7 +47,8 @@ class Backend:
         text = f"{text}, layers compiled" if self.is_compiled else text
         if self.device.type == "cuda":
             return f"{text} on {torch.cuda.get_device_name(self.device)}"
-        return f"{text} on {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        return f"{text} on {threads} thread{'' if threads == 1 else 's'}"
 
 
 CPU_FLOAT32: Final = Backend(torch.device("cpu"), "float32")

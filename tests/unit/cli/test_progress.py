@@ -6,7 +6,10 @@ import sys
 import pytest
 
 from transformer.cli.progress import counted, shown_while
+from transformer.data.progress import show_progress
+from transformer.training.monitoring.progress import Progress, Window
 from transformer.training.monitoring.reporter import Reporter
+from transformer.training.step import StepResult
 
 
 class Terminal(io.StringIO):
@@ -56,3 +59,38 @@ def test_a_run_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> Non
         assert capsys.readouterr().err == "trying batches ...\n"
     reporter.close()
     assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_shows_one_wait_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches bars of finished stages that go on moving, and a stage without its name or count."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    with show_progress() as progress:
+        progress("reading the corpus", 0, None)
+        progress("reading the corpus", 8192, None)
+        start = len(terminal.getvalue())
+        progress("encoding and filtering pairs", 2048, 29_000)
+    last = terminal.getvalue()[start:]
+    assert "reading the corpus" in terminal.getvalue()[:start]
+    assert "encoding and filtering pairs" in last
+    assert "2,048 of 29,000" in last
+    assert "reading" not in last
+
+
+def test_the_bar_of_a_run_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a count of steps or figures that a terminal cuts, and a wait that is not named."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    reporter = Reporter(None, 100_000, 50)
+    progress = Progress(step=99_950)
+    progress.window.seconds = 1.0
+    with reporter.busy("saving a checkpoint"):
+        pass
+    reporter.step(progress, StepResult(2.0, 2.0, 10_000, 1.0), 1e-3)
+    reporter.step(Progress(step=100_000, window=Window(seconds=1.0)), StepResult(2.0, 2.0, 10_000, 1.0), 1e-3)
+    reporter.close()
+    assert "100,000/100,000 loss 2.000  lr 1.00e-03  10,000 tokens/s" in terminal.getvalue()

@@ -70,7 +70,7 @@ def test_account_of_several_files(settings: DataConfig, tmp_path: Path) -> None:
     assert [file["read"] for file in report.files] == [500, 110]
     assert report.kept == sum(file["kept"] for file in report.files) == len(corpus.train.lengths)
     assert [part.weight for part in corpus.train.mix] == [1, 2]
-    assert any(f"b.tsv: read 110, kept {report.files[1]['kept']}, weight 2" in line for line in report.lines())
+    assert any(f"b.tsv: read 110, kept {report.files[1]['kept']}, weight 2" in text for _, text in report.rows())
 
 
 def test_what_is_there_is_not_done_again(settings: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +270,7 @@ def test_progress_without_a_terminal_is_plain_lines(
     with show_progress() as progress:
         for done in range(100):
             progress("tokens", done, 100)
-    assert not capfd.readouterr().err
+    assert capfd.readouterr().err == "tokens ...\n"
     substitute(monkeypatch, "progress.LINE_SECONDS", 0.0)
     with show_progress() as progress:
         progress("survey", 1, None)
@@ -279,7 +279,9 @@ def test_progress_without_a_terminal_is_plain_lines(
         progress("tokens", 1000, 2000)
     captured = capfd.readouterr()
     assert re.fullmatch(
-        r"survey: 2 pairs, [\d,]+ a second\ntokens: 1,000 of 2,000 \(50%\) pairs, [\d,]+ a second\n", captured.err
+        r"survey \.\.\.\nsurvey: 2, [\d,]+ a second\n"
+        r"tokens \.\.\.\ntokens: 1,000 of 2,000 \(50%\), [\d,]+ a second\n",
+        captured.err,
     )
     assert not captured.out
     with show_progress(quiet=True) as progress:

@@ -282,7 +282,8 @@ def test_every_pair_is_accounted_for(corpus_settings: DataConfig, tmp_path: Path
     assert report.kept == len(corpus.train.lengths)
     assert report.target_tokens == corpus.train.lengths[:, 1].sum()
     assert report.longest_source == corpus.train.lengths[:, 0].max()
-    assert any("pairs read 65" in line and "length ratio 1" in line for line in report.lines())
+    assert "pairs read 65" in report.summary()
+    assert "length ratio 1" in dict(report.rows())["dropped"]
 
 
 def test_validation_that_does_not_fit_is_refused(corpus_settings: DataConfig, tmp_path: Path) -> None:
@@ -329,13 +330,13 @@ def test_a_filter_that_takes_most_pairs_is_named() -> None:
     """Catches a report that does not warn when most pairs are dropped, and a setting for another reason."""
     report = DataReport(read=20, kept=8, held_out=1, dropped=Counter({"length ratio": 6, "duplicate": 5}))
     advice = "more pairs were dropped than kept, most for length ratio: raise data.max_length_ratio"
-    assert advice in "\n".join(report.lines())
+    assert advice in "\n".join(text for _, text in report.rows())
 
 
 def test_report_names_every_reason() -> None:
     """Catches reasons that are omitted when they are zero, so that the files of two runs differ in their keys."""
     report = DataReport(read=1, kept=1, dropped=Counter())
-    assert not any("more pairs" in line for line in report.lines())
+    assert not any("more pairs" in text for _, text in report.rows())
     assert report.to_dict()["dropped"] == {"empty": 0, "too long": 0, "length ratio": 0, "duplicate": 0}
     assert DataReport.from_dict(report.to_dict()) == report
 

@@ -42,7 +42,7 @@ def test_an_overlong_line_is_dropped_as_too_long(tmp_path: Path, monkeypatch: py
     report = prepared(tmp_path, source=str(sides[0]), target=str(sides[1]))
     assert (report.read, report.dropped["too long"], longest) == (60, 3, 400)
     assert report.read == report.kept + report.held_out + report.dropped.total()
-    assert "pairs read 60: kept" in report.lines()[0]
+    assert "pairs read 60: kept" in report.summary()
     assert [file["read"] for file in report.files] == [60]
 
 
@@ -62,8 +62,8 @@ def test_units_with_forbidden_characters_are_in_the_account(tmp_path: Path) -> N
     (tmp_path / "x.tmx").write_bytes(tmx(body + unit(("en", "a&#1;"), ("de", "b")) * 2))
     report = prepared(tmp_path, pairs=str(tmp_path / "x.tmx"), languages=("en", "de"), drop_duplicates=False)
     assert (report.read, report.dropped["damaged"]) == (62, 2)
-    assert "dropped 2 (empty 0, too long 0, length ratio 0, duplicate 0, damaged 2)" in report.lines()[0]
-    assert DataReport.from_dict(json.loads(json.dumps(report.to_dict()))).lines() == report.lines()
+    assert "dropped 2 (empty 0, too long 0, length ratio 0, duplicate 0, damaged 2)" in report.summary()
+    assert DataReport.from_dict(json.loads(json.dumps(report.to_dict()))).rows() == report.rows()
 
 
 def test_traits_are_told_for_each_side(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_traits_are_told_for_each_side(tmp_path: Path) -> None:
     pairs[2] = "ascii", "caf\xe9"
     sides = [write_lines(tmp_path / str(n), [pair[n] for pair in pairs]) for n in (0, 1)]
     report = prepared(tmp_path, source=str(sides[0]), target=str(sides[1]), drop_duplicates=False)
-    assert [line for line in report.lines() if "lines with" in line] == [
+    assert [text for _, text in report.rows() if "lines with" in text] == [
         "source lines with: no-break or other special spaces 1, spaces at an end 1",
         "target lines with: decomposed characters (not Unicode NFC) 57 (composed in 1 others), soft hyphens 1, "
         "invisible characters 1, list marks that the other side lacks 1",

@@ -60,6 +60,7 @@ class ImageTask(Task):
         data, config = self._data, recipe.model
         if data.label_names and not any(Path(path).is_file() for path in (data.images, data.validation_images or "")):
             raise ConfigError("data.label_names apply to IDX files only; leave them out for folders")
+        self._progress("reading the images", 0, None)
         images = self._read(data.images, data.labels, config)
         if data.validation_images:
             held_out = self._read(data.validation_images, data.validation_labels, config)
@@ -90,22 +91,25 @@ class ImageTask(Task):
         )
         counts = np.bincount(images.labels[chosen[0]], minlength=len(images.names)).tolist()
         shown = ", ".join(f"{name} {count:,}" for name, count in list(zip(images.names, counts, strict=True))[:10])
-        lines = [
-            f"images: {len(chosen[0]):,} to learn from, {len(chosen[1]):,} held out; {rows * columns} patches each",
-            f"{len(images.names)} labels: {shown}{', ...' if len(images.names) > 10 else ''}",
+        plan = [
+            (
+                "images",
+                f"{len(chosen[0]):,} to train on, {len(chosen[1]):,} held out; {rows * columns} patches each",
+            ),
+            ("labels", f"{len(images.names)}: {shown}{', ...' if len(images.names) > 10 else ''}"),
         ]
         if n_ignored := sum(
             files.n_skipped_files for files in {id(files): files for files in (images, held_out)}.values()
         ):
-            lines.append(
-                f"ignored: {n_ignored:,} files without the suffix of an image ({', '.join(sorted(IMAGE_FILES))})"
-            )
+            plan.append((
+                "ignored", f"{n_ignored:,} files without the suffix of an image ({', '.join(sorted(IMAGE_FILES))})"
+            ))  # fmt: skip
         facts = {
             "images": len(chosen[0]),
             "held_out": len(chosen[1]),
             "labels": dict(zip(images.names, counts, strict=True)),
         }
-        return TaskData(config, None, train, validation, lines, facts)
+        return TaskData(config, None, train, validation, plan, facts)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""

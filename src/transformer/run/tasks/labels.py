@@ -37,8 +37,8 @@ class RowTask(Task):
     column_names: tuple[str, str] = COLUMNS
 
     def __init__(self, data: LabelConfig | NeighbourConfig, seed: int, folder: Path, progress: Progress) -> None:
-        del folder, progress  # rows are not cached between runs
-        self._data, self._seed = data, seed
+        del folder  # rows are not cached between runs
+        self._data, self._seed, self._progress = data, seed, progress
         self._paths = [Path(path) for path in as_list(data.examples)]
         held_out = [Path(data.validation_examples)] if data.validation_examples else []
         self._snapshot = FileSnapshot([*self._paths, *held_out])
@@ -98,10 +98,12 @@ class RowTask(Task):
         """Returns the tokenizers of the base model, or trains new ones."""
         if base_bundle:
             return base_bundle.tokenizers
+        self._progress("training the tokenizer", 0, None)
         tokenizer = train_tokenizer(texts, recipe.tokenizer)
         return TokenizerPair(tokenizer, tokenizer)
 
     def _read(self, paths: list[Path]) -> list[Pair]:
+        self._progress("reading the examples", 0, None)
         columns, invalid = self._data.columns, self._data.invalid_utf8
         rows = list(read_rows(paths, columns, self.column_names, invalid, self._counts))
         self._snapshot.check_unchanged()
@@ -138,20 +140,22 @@ class LabelTask(RowTask):
         config = type(config).model_validate({**config.model_dump(), **heads})
         max_tokens = max_text_tokens(config.model_dump())
         splits = rows, held_out
+        self._progress("encoding the texts", 0, None)
         texts = [EncodedTexts([text for text, _ in split], tokenizers.source, max_tokens) for split in splits]
         train, validation = (
             LabelledDataset(split_texts, label_ids([label for _, label in split], labels, self._data.name))
             for split_texts, split in zip(texts, splits, strict=True)
         )
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(10))
-        lines = [
-            f"texts: {len(rows):,} to learn from, {len(held_out):,} held out; truncated to {max_tokens} tokens: "
-            f"{texts[0].n_truncated:,} and {texts[1].n_truncated:,}",
-            f"{len(labels)} labels: {shown}{', ...' if len(labels) > 10 else ''}",
+        plan = [
+            ("texts", f"{len(rows):,} to train on, {len(held_out):,} held out"),
+            ("truncated", f"to {max_tokens} tokens: {texts[0].n_truncated:,} and {texts[1].n_truncated:,}"),
+            ("labels", f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"),
+            ("vocabulary", str(tokenizers)),
         ]
         facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].n_truncated, "labels": dict(counts)}
         shares = {"text": texts[0].fallback_share}
-        return TaskData(config, tokenizers, train, validation, lines, facts, self.notes(), fallback_shares=shares)
+        return TaskData(config, tokenizers, train, validation, plan, facts, self.notes(), fallback_shares=shares)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""

@@ -30,19 +30,21 @@ class NeighbourTask(RowTask):
         heads["pooler"] = config.model_dump()["embedding"] == "pooled"
         config = type(config).model_validate({**config.model_dump(), **heads})
         max_tokens = max_text_tokens(config.model_dump())
+        self._progress("encoding the texts", 0, None)
         splits = [
             [EncodedTexts([row[side] for row in split], tokenizers.source, max_tokens) for side in range(2)]
             for split in (rows, held_out)
         ]
         n_truncated = [sum(texts.n_truncated for texts in split) for split in splits]
-        lines = [
-            f"pairs: {len(rows):,} to learn from, {len(held_out):,} held out; "
-            f"texts truncated to {max_tokens} tokens: {n_truncated[0]:,} and {n_truncated[1]:,}"
+        plan = [
+            ("pairs", f"{len(rows):,} to train on, {len(held_out):,} held out"),
+            ("truncated", f"texts to {max_tokens} tokens: {n_truncated[0]:,} and {n_truncated[1]:,}"),
+            ("vocabulary", str(tokenizers)),
         ]
         facts = {"pairs": len(rows), "held_out": len(held_out), "cut": n_truncated[0]}
         train, validation = (NeighbourDataset(*split) for split in splits)
         shares = {name: texts.fallback_share for name, texts in zip(COLUMNS, splits[0], strict=True)}
-        return TaskData(config, tokenizers, train, validation, lines, facts, self.notes(), fallback_shares=shares)
+        return TaskData(config, tokenizers, train, validation, plan, facts, self.notes(), fallback_shares=shares)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""

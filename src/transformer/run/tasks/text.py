@@ -49,6 +49,7 @@ class TextTask(Task):
         self.family_kinds = (KINDS[data.task],)
         self._held_out = [Path(path) for path in as_list(data.validation_text)]
         self._snapshot = FileSnapshot([*self._paths, *self._held_out])
+        progress("checking the files", 0, None)
         self.checksums = {"data.text": combined_checksum(data.text)}
         if data.validation_text:
             self.checksums["data.validation_text"] = combined_checksum(data.validation_text)
@@ -95,11 +96,14 @@ class TextTask(Task):
         datasets = self._windows(train, window, stride, tokenizer), self._windows(validation, window, inner, tokenizer)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
         facts = {**counts, "window": window, "stride": stride, "windows": len(datasets[0].lengths)}
-        lines = [
-            f"text: {counts['train_lines']:,} lines, {len(train):,} tokens; held out {counts['validation_lines']:,} "
-            f"lines, {len(validation):,} tokens; unknown {counts['unknown']:,}",
-            f"{len(datasets[0].lengths):,} windows of {window} tokens, one every {stride}",
+        rows = [
+            ("text", f"{counts['train_lines']:,} lines to train on, {len(train):,} tokens"),
+            ("held out", f"{counts['validation_lines']:,} lines, {len(validation):,} tokens"),
+            ("windows", f"{len(datasets[0].lengths):,} of {window} tokens, one every {stride}"),
+            ("vocabulary", str(tokenizers)),
         ]
+        if counts["unknown"]:
+            rows.append(("unknown", f"{counts['unknown']:,} tokens to train on"))
         config = set_vocab_sizes(recipe.model, tokenizers, extra, base_bundle)
         if self._data.task == "masked-words":
             heads = {"masked": True, "pooler": False, "next_sentence": False, "labels": ()}
@@ -107,7 +111,7 @@ class TextTask(Task):
             heads |= {"embedding": "mean"} if is_pooled else {}
             config = type(config).model_validate({**config.model_dump(), **heads})
         shares = {"text": counts.get("fallback", 0) / len(train)}  # earlier versions did not count them
-        return TaskData(config, tokenizers, *datasets, lines, facts, self._folder.notes, fallback_shares=shares)
+        return TaskData(config, tokenizers, *datasets, rows, facts, self._folder.notes, fallback_shares=shares)
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
         """Implements `Task.objective`."""
@@ -179,6 +183,7 @@ class TextTask(Task):
         """Trains a tokenizer on the training text, or loads the cached one."""
 
         def write(folder: Path) -> None:
+            self._progress("training the tokenizer", 0, None)
             tokenizer = train_tokenizer(self._lines()[0], recipe.tokenizer)
             (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
             self._snapshot.check_unchanged()
@@ -210,13 +215,14 @@ class TextTask(Task):
 
     def _write(self, folder: Path, tokenizer: Tokenizer) -> None:
         counts: dict[str, int] = {}
+        self._progress("reading the text", 0, None)
         for name, lines in zip((TRAIN, VALIDATION), self._lines(), strict=True):
             split, n_lines = Path(name).stem, 0
 
             def progress(done: int) -> None:
                 nonlocal n_lines
                 n_lines = done
-                self._progress("encoding", done, None)
+                self._progress("encoding the text", done, None)
 
             write_tokens(folder / name, lines, tokenizer, progress)
             counts[f"{split}_lines"] = n_lines

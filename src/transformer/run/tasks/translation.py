@@ -86,7 +86,7 @@ class TranslationTask(Task):
             tokenizers,
             corpus.train,
             corpus.validation,
-            [*report.lines(), self._language_line(*languages)],
+            [*report.rows(), ("vocabulary", str(tokenizers)), *self._language_rows(*languages)],
             report.to_dict(),
             corpus.notes,
             provenance,
@@ -105,8 +105,8 @@ class TranslationTask(Task):
         self.tokenization = fitting_tokenization([reference for _, reference in pairs], target.tag)
         return source, target
 
-    def _language_line(self, source: IdentifiedLanguage, target: IdentifiedLanguage) -> str:
-        return f"languages: source {source}, target {target}; BLEU tokenized by {self.tokenization}"
+    def _language_rows(self, source: IdentifiedLanguage, target: IdentifiedLanguage) -> list[tuple[str, str]]:
+        return [("languages", f"source {source}, target {target}"), ("BLEU", f"tokenized by {self.tokenization}")]
 
     def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> TranslationObjective:
         """Implements `Task.objective`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from transformer.errors import escape_controls
 from transformer.storage.atomic import named_errors, replace_text
@@ -57,13 +57,14 @@ class Reporter:
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
         self._max_steps, self._scored = max_steps, unit
+        self._description = f"first steps; figures every {log_every:,}"
         self._bar: Progress | None = None
         if self._console.is_terminal and not quiet:
             self._bar = Progress(
-                BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
-                console=self._console,
+                BarColumn(10), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
+                TextColumn("{task.description}", markup=False), TimeRemainingColumn(), console=self._console,
             )  # fmt: skip
-            self._task = self._bar.add_task("", total=max_steps)
+            self._task = self._bar.add_task(self._description, total=max_steps, completed=start.step if start else 0)
             self._bar.start()
 
     def log(self, text: str) -> None:
@@ -75,11 +76,22 @@ class Reporter:
         """Says what the run waits for while the block runs: beside the bar on a terminal, as a line otherwise."""
         if self._bar is None:
             self.log(f"{what} ...")
+        with self.busy(what):
             yield
-            return
-        self._bar.update(self._task, description=what)
+
+    @contextmanager
+    def busy(self, what: str) -> Generator[None]:
+        """Says beside the bar on a terminal what the run does while the block runs; silent otherwise."""
+        before = self._describe(what)
         yield
-        self._bar.update(self._task, description=f"warming up; figures every {self._log_every} steps")
+        self._describe(before)
+
+    def _describe(self, text: str) -> str:
+        """Sets the text beside the bar, if there is one, and returns the one before it."""
+        before, self._description = self._description, text
+        if self._bar is not None:
+            self._bar.update(self._task, description=text)
+        return before
 
     def step(self, progress: TrainingProgress, result: StepResult, learning_rate: float) -> None:
         """Adds one update to the averages in `progress.window` and reports them every `log_every` steps."""
@@ -107,7 +119,7 @@ class Reporter:
         speed = f"{metrics['target_tokens_per_second']:,.0f} {self._scored}/s"
         text = f"loss {metrics['loss']:.3f}  lr {learning_rate:.2e}  {speed}"
         if self._bar is not None:
-            self._bar.update(self._task, description=text)
+            self._describe(text)
         else:
             seconds_left = (self._max_steps - step) * window.seconds / window.steps
             self.log(f"step {step}/{self._max_steps}  {text}  {_clock(seconds_left)} left")
