@@ -14,6 +14,7 @@ TARGETS = {
     "backend.instruction_set": "transformer.training.backend.instruction_set",
     "batches.CHUNK": "transformer.data.batches.CHUNK",
     "dispatch.gelu": "transformer.training.cpu_ops.dispatch.gelu",
+    "disk_space.disk_usage": "transformer.storage.disk_space.shutil.disk_usage",
     "encoding.BlockEncoder.encode": "transformer.data.encoding.BlockEncoder.encode",
     "gemm.library": "transformer.kernels.gemm.library",
     "inputs.CorpusFile.read": "transformer.data.inputs.CorpusFile.read",

@@ -27,7 +27,8 @@ from transformer.kernels import Precision
 from transformer.models import family
 from transformer.models.size import check_size_of_weights
 from transformer.storage.checkpoint_paths import resolve_model
-from transformer.storage.tensor_files import load_tensors, save_tensors
+from transformer.storage.disk_space import check_space
+from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_bytes
 from transformer.storage.verified_folder import (
     MANIFEST,
     MANIFEST_SUM,
@@ -117,6 +118,15 @@ def save_bundle(folder: Path, bundle: Bundle) -> None:
     _save(folder, bundle, "float32", *tensors_and_ties(bundle.model))
 
 
+def check_quantized_fits(folder: Path, bundle: Bundle) -> None:
+    """Checks that `save_quantized` will find enough disk space, before the work that precedes it.
+
+    Raises:
+        OutputError: The disk has less space than a byte for each parameter.
+    """
+    check_space(folder, sum(parameter.numel() for parameter in bundle.model.parameters()), "the model in int8")
+
+
 def save_quantized(folder: Path, bundle: Bundle) -> None:
     """Writes a bundle whose matrices are quantized to int8, with one scale per output; packs its model in place.
 
@@ -128,6 +138,8 @@ def save_quantized(folder: Path, bundle: Bundle) -> None:
 
 def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
     texts = {CONFIG: _json(bundle.config.model_dump()), PROVENANCE: _json(bundle.provenance)}
+
+    check_space(folder, tensor_bytes(tensors), "the model")
 
     def fill(temporary: Path) -> None:
         for name, text in (texts | (bundle.text.to_files() if bundle.text else {})).items():

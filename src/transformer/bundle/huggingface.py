@@ -22,7 +22,8 @@ from transformer.models.huggingface.config_audit import AuditedConfig
 from transformer.models.huggingface.key_mapping import OTHER_PROGRAM, unwrap
 from transformer.models.size import check_size_of_weights
 from transformer.storage.atomic import whole_folder
-from transformer.storage.tensor_files import load_tensors, save_tensors
+from transformer.storage.disk_space import check_space
+from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_bytes
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
@@ -149,7 +150,7 @@ def write_published(bundle: Bundle, folder: Path) -> None:
 
     Raises:
         BundleError: The format does not support the model, or the folder is not empty.
-        OutputError: The folder cannot be written; nothing remains of it.
+        OutputError: The folder cannot be written, or the model does not fit on its disk; nothing remains of it.
     """
     model_family = family(bundle.family)
     if folder.exists() and any(folder.iterdir()):
@@ -159,6 +160,7 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     described = {CONFIG: weights.write_config(bundle.config), **weights.write_files(bundle.config)}
     files |= {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in described.items()}
     tensors = weights.write_weights(bundle.config, bundle.model.state_dict())
+    check_space(folder, tensor_bytes(tensors), "the model")
     with whole_folder(folder) as temporary:
         for name, content in files.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)

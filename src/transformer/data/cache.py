@@ -3,13 +3,14 @@
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from transformer.data.fingerprint import fingerprint_of
 from transformer.errors import DataError
+from transformer.storage.disk_space import check_space, describe_bytes, free_bytes
 from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFolder, write_verified_folder
 
 
@@ -19,6 +20,10 @@ class PreparedManifest(Manifest):
     facts: dict[str, Any]
 
 
+LEAST_SHARE: Final = 1 / 16
+USUAL_SHARE: Final = 1 / 2
+"""Bytes of tokens for each byte of text: a token takes 2 bytes or more, and stands for 4 bytes of text, never for 32
+on average."""
 PREPARED: Final = FolderType("prepared corpus", DataError, PreparedManifest, format=1, depth=2)
 
 
@@ -34,6 +39,24 @@ class PreparedDataCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
+
+    def check_space(self, texts: Sequence[Path]) -> None:
+        """Checks that the tokens of texts fit on the disk; a note warns if they may not.
+
+        Args:
+            texts: Files to be encoded; of a compressed one, only the compressed size is known.
+
+        Raises:
+            OutputError: The tokens cannot fit.
+        """
+        n_bytes = sum(path.stat().st_size for path in texts)
+        check_space(self.folder, round(n_bytes * LEAST_SHARE), "the prepared data")
+        free, usual = free_bytes(self.folder), n_bytes * USUAL_SHARE
+        if free is not None and free < usual:
+            self.notes.append(
+                f"warning: {self.folder}: prepared data usually takes {describe_bytes(usual)} for texts of this size, "
+                f"but {describe_bytes(free)} are free"
+            )
 
     def get_or_create(self, kind: str, facts: dict[str, Any], write: Callable[[Path], None]) -> Path:
         """Returns the folder of an entry, which is written first if it does not exist.

@@ -146,6 +146,7 @@ class CorpusBuilder:
 
         def write(folder: Path) -> None:
             scan = self.scan()
+            self._folder.check_space([path for file in self._inputs for path in file.paths])
             EncodingJob(settings, tokenizers, max_lengths, scan.held_out, scan.pairs, self._progress).run(folder)
             self._snapshot.check_unchanged()
 

@@ -13,6 +13,7 @@ from transformer.errors import ConfigError
 from transformer.models import family
 from transformer.models.size import has_common_sizes, model_size
 from transformer.reporting.record import METRICS
+from transformer.run.checkpoint_space import check_first_checkpoint
 from transformer.run.fine_tuning import FineTunedStart, check_script, fine_tuned_start
 from transformer.run.recipe import Recipe, fill_in_training
 from transformer.run.resume import optional_files, resumed_start
@@ -27,7 +28,7 @@ from transformer.training.compilation import compile_layers
 from transformer.training.config import TrainingConfig
 from transformer.training.distributed.data_parallel import distribute_model
 from transformer.training.distributed.process_group import DistributedContext
-from transformer.training.loop import steps_per_epoch
+from transformer.training.loop import finish_reason, steps_per_epoch
 from transformer.training.monitoring.tensorboard import require_tensorboard
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.schedule import Schedule, make_schedule
@@ -79,12 +80,16 @@ def build_trainer(
             or fine_tuned_start(user_recipe, task, allow_changed)
             or new_start(user_recipe, task, allow_changed)
         )
+        if context.is_main and not start.progress.step:  # before the data is prepared, which may take hours
+            _check_space(folder, _smallest_config(start.recipe), start.recipe.training)
         task_data = task.prepare(start.recipe, start.bundle)
         if isinstance(start, FineTunedStart):
             notes = [*notes, *check_script(task_data, start.bundle, allow_changed)]
     progress("building the model", 0, None)
     recipe = _complete_recipe(start.recipe, task, task_data, context)
     training, config = recipe.training, task_data.config
+    if context.is_main and not finish_reason(start.progress, training):
+        _check_space(folder, config, training)
     schedule = _make_schedule(training, config)
     backend = _choose_backend(training)
     model = _make_model(config, training, context)
@@ -131,9 +136,24 @@ def _check_given_sizes(recipe: Recipe, context: DistributedContext) -> None:
     """
     if recipe.model is None or has_common_sizes(recipe.model):
         return
+    _check_fits(_smallest_config(recipe), recipe.training, context)
+
+
+def _smallest_config(recipe: Recipe) -> Config:
+    """Returns the configuration of the model with the smallest vocabularies where the recipe gives none."""
+    assert recipe.model is not None
     values = recipe.model.model_dump()
     vocabularies = {key: 1 for key, value in values.items() if key.endswith("vocab_size") and value is None}
-    _check_fits(recipe.model.model_copy(update=vocabularies), recipe.training, context)
+    return recipe.model.model_copy(update=vocabularies)
+
+
+def _check_space(folder: Path, config: Config, training: TrainingConfig) -> None:
+    """Checks that a checkpoint of a model fits on the disk.
+
+    Raises:
+        OutputError: It does not.
+    """
+    check_first_checkpoint(folder, model_size(config).parameters, training)
 
 
 def _complete_recipe(recipe: Recipe, task: Task, task_data: TaskData, context: DistributedContext) -> Recipe:

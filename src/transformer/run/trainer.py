@@ -14,6 +14,7 @@ from transformer.bundle import Bundle, save_bundle
 from transformer.data.source_text import SourceText
 from transformer.reporting.record import TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
+from transformer.run.checkpoint_space import describe_space
 from transformer.run.plan_table import format_table, model_rows, training_rows
 from transformer.run.recipe import Recipe
 from transformer.run.resume import checkpoint_facts
@@ -126,14 +127,17 @@ class Trainer:
         training = self.recipe.training
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         epochs = (training.max_steps or 0) / steps_per_epoch(self.task_data.train, training)
+        space, warning = describe_space(self.folder, parameters, training)
         lines = [
             *self.notes,
             *format_table([
                 *self.task_data.rows,
                 *model_rows(self.task_data.config, parameters),
                 *training_rows(training, epochs, self.schedule(training.warmup_steps or 1)),
+                ("checkpoints", space),
                 ("device", str(self.state.backend)),
             ]),
+            *([warning] if warning else []),
         ]  # fmt: skip
         warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
         if training.schedule == "cosine" and (training.max_steps or 0) > max(warmup_steps, decay_steps):

@@ -32,6 +32,11 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
         raise OSError(int(match[1]) if match else errno.EIO, "not written", str(path)) from error
 
 
+def tensor_bytes(tensors: Mapping[str, Tensor]) -> int:
+    """Returns the bytes that tensors take in a file, without its header."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Reads the tensors of a safetensors file without a second copy in memory.
 

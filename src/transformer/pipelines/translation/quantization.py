@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.bundle import Bundle, load_bundle, save_quantized
+from transformer.bundle.bundle import check_quantized_fits
 from transformer.bundle.provenance import without_folders
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
@@ -108,6 +109,7 @@ def quantize(
 
     Raises:
         BundleError: The model is not in float32, or `out` is not empty.
+        OutputError: The quantized model does not fit on the disk.
         ConfigError: The tolerance is NaN; or int8 loses more than it, in which case nothing is written to `out`.
     """
     if math.isnan(tolerance):
@@ -115,6 +117,7 @@ def quantize(
     if out.exists() and any(out.iterdir()):
         raise BundleError(f"{out} is not empty; choose another folder, or remove it first")
     bundle = load_bundle(path)
+    check_quantized_fits(out, bundle)
     before, *after = (
         _measure(
             load_translator(path, search=search, precision=precision, workers=workers, device="cpu"), pairs, tokenize

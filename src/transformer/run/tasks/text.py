@@ -215,6 +215,7 @@ class TextTask(Task):
 
     def _write(self, folder: Path, tokenizer: Tokenizer) -> None:
         counts: dict[str, int] = {}
+        self._folder.check_space(self._paths)
         self._progress("reading the text", 0, None)
         for name, lines in zip((TRAIN, VALIDATION), self._lines(), strict=True):
             split, n_lines = Path(name).stem, 0
