@@ -1,26 +1,38 @@
 """`transformer perplexity`: measures how well a language model predicts a text."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonObjectOption
+from transformer.cli.arguments import JsonObjectOption, given_lines
 from transformer.cli.files import check_files
 from transformer.cli.loaded import loaded
 from transformer.cli.progress import counted
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
-from transformer.cli.verbosity import takes_verbosity
+from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
+
+if TYPE_CHECKING:
+    from transformer.text.lines import Invalid
 
 
 @takes_verbosity
 def perplexity(
     model: ModelArgument,
-    text: Annotated[Path, typer.Argument(help="text file, plain or compressed")],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE | TEXT...]",
+            help="text file, plain or compressed, or texts of several words; standard input by default",
+        ),
+    ] = None,
+    input_path: Annotated[Path | None, typer.Option("--input", help="text file, plain or compressed")] = None,
     window: Annotated[
-        int | None, typer.Option(min=1, help="tokens per window; the model's context length if not given")
+        int | None,
+        typer.Option(min=1, help="tokens per window; if not given, the context length, or all of a shorter text"),
     ] = None,
     precision: Annotated[
         Literal["float32", "bf16", "int8"],
@@ -31,14 +43,18 @@ def perplexity(
 ) -> None:
     """Print the loss (nats per token) and perplexity of a text, in windows that do not overlap.
 
+    Several texts are scored as one, with a line break between them.
+
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
-    check_files([text])
-    from transformer.data.windows import running_text
+    texts, input_path = _file_or_texts(texts or [], input_path)
+    lines = given_lines(texts, input_path)
+    check_files([input_path])
     from transformer.pipelines.text_generation import Generator  # loads torch
 
     generator = loaded(model, Generator, "language model", precision=precision)
-    content = "".join(running_text([text], invalid_choice(invalid_utf8)))
+    content = _read(input_path, invalid_choice(invalid_utf8)) if lines is None else "\n".join(lines)
+    window = window or min(generator.model.seq_len, max(1, generator.count_tokens(content) - 1))
     with counted("tokens") as done:
         result = generator.perplexity(content, window=window, done=done)
     if as_json:
@@ -47,4 +63,33 @@ def perplexity(
     typer.echo(
         f"loss {result.loss:.4f}  perplexity {result.perplexity:.3f}  of {result.tokens:,} tokens; omitted at the end, "
         f"in an incomplete window: {result.left_out:,}"
+    )
+
+
+def _file_or_texts(arguments: list[str], input_path: Path | None) -> tuple[list[str], Path | None]:
+    """Returns the texts, and the file.
+
+    A single argument is the file if it is one word, even if there is no such file, so that a mistyped name is not
+    scored as a text; or if it is the name of a file that exists.
+    """
+    if len(arguments) != 1 or input_path is not None:
+        return arguments, input_path
+    path = Path(arguments[0])
+    try:
+        is_file = len(arguments[0].split()) == 1 or path.exists()
+    except (OSError, ValueError):  # too long for a name, or a null character
+        is_file = False
+    return ([], path) if is_file else (arguments, None)
+
+
+def _read(path: Path | None, invalid: "Invalid") -> str:
+    """Returns the whole text of a file, or of standard input."""
+    from transformer.data.windows import running_text
+    from transformer.text.lines import bounded_lines, decode_lines
+
+    if path is not None:
+        return "".join(running_text([path], invalid))
+    prompt_on_terminal("type a text; Ctrl-D ends")
+    return "".join(
+        f"{line}\n" for line in decode_lines(bounded_lines(sys.stdin.buffer), "standard input", invalid=invalid)
     )

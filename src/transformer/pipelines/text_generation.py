@@ -229,6 +229,10 @@ class Generator:
             done(window * min(batch, count - start))
         return Perplexity(nll / (count * window), count * window, len(tokens) - count * window - 1)
 
+    def count_tokens(self, text: str) -> int:
+        """Returns the number of tokens of a text, as `perplexity` counts them."""
+        return sum(len(ids) for _, ids in encode_lines(self.tokenizer, StringIO(text)))
+
     @torch.inference_mode()
     def _nll(self, rows: torch.Tensor, labels: torch.Tensor) -> float:
         log_p = self.model(rows).float().log_softmax(dim=-1)

@@ -136,6 +136,25 @@ def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) ->
     assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
 
 
+def test_perplexity_takes_texts_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches texts that are read as paths or paths as texts, a lost line break, and a short text that is refused."""
+    text = "abcdefgh gfe\nhello bag"
+    path = write_lines(tmp_path / "a text", text.split("\n"))
+    expected = load(models["gpt"], precision="float32").perplexity(text[:8], window=7)
+    short = json.loads(run("perplexity", models["gpt"], "abcd", "--json", stdin="x").stdout or "{}")
+    assert short == {}, "one word names a file"
+    for arguments, stdin in (([text], ""), (text.split("\n"), ""), ([path], f"{text}\n"), ([], f"{text}\n")):
+        result = run("perplexity", models["gpt"], *arguments, "--window", 10, stdin=stdin)
+        assert result.stdout.startswith("loss "), arguments
+        ends = {True: 22, False: 23}[bool(arguments and arguments[0] != path)]
+        assert f"incomplete window: {ends - 1 - 20}" in result.stdout
+        assert "Ctrl-D" not in result.stderr
+    whole = json.loads(run("perplexity", models["gpt"], "abc", "efgh", "--json").stdout)
+    assert (whole["tokens"], whole["left_out"]) == (expected.tokens, 0)
+    clash = run("perplexity", models["gpt"], "a b", "--input", path)
+    assert (clash.returncode, clash.stderr.count("mutually exclusive")) == (2, 1)
+
+
 def test_perplexity_is_that_of_the_tokens(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
