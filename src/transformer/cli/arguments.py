@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from transformer.errors import ConfigError
+
+Name = TypeVar("Name", bound=str)
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -14,6 +16,23 @@ TextsArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, one object per line: same as --format jsonl")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+def chosen_format(given: Name | None, default: Name, json_format: Name, *, as_json: bool) -> Name:
+    """Returns the output format that --format and --json choose together.
+
+    Args:
+        given: Value of --format; None if it was not given.
+        default: Format without both options.
+        json_format: Format that --json stands for.
+        as_json: Whether --json was given.
+
+    Raises:
+        ConfigError: The options name two formats.
+    """
+    if as_json and given not in (None, json_format):
+        raise ConfigError(f"--format {given} and --json contradict each other; leave out one of them")
+    return json_format if as_json else given or default
 
 
 def given_lines(texts: Sequence[str] | None, input_path: Path | None) -> list[str] | None:

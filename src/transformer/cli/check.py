@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli.arguments import chosen_format
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.files import check_files
 from transformer.cli.outputs import open_output
@@ -35,8 +36,8 @@ def check(
         ),
     ] = None,
     output_format: Annotated[
-        str, typer.Option("--format", help="format of the report: 'text', 'json' or 'html'")
-    ] = "text",
+        str | None, typer.Option("--format", help="format of the report: 'text' (default), 'json' or 'html'")
+    ] = None,
     output_path: Annotated[
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
@@ -50,7 +51,7 @@ def check(
 
     Example: transformer check corpus.en corpus.de --test test.en --format html --output report.html
     """
-    output_format = "json" if as_json else output_format
+    output_format = chosen_format(output_format, "text", "json", as_json=as_json)
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
     files = _named_files(corpus)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from transformer.data.readers import PairCounts
     from transformer.pipelines.classification import TextEncoder
 
+TOP = 10
+"""Default number of lines that --nearest prints."""
 CHUNK = 4096
 """Number of texts that are sorted by length together."""
 
@@ -46,8 +48,12 @@ def embed(
     nearest: Annotated[
         str | None, typer.Option(metavar="TEXT", help="print the lines most similar to this text instead of vectors")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="with --nearest: number of lines to print")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="with --nearest: print JSON, one object per line")] = False,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="with --nearest: number of lines to print; default: 10")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON, one object per line, also with --nearest and --evaluate")
+    ] = False,
     evaluate: Annotated[
         Path | None,
         typer.Option(help="file of texts with the same meaning, first<TAB>second; print how often the pair is nearest"),
@@ -59,23 +65,18 @@ def embed(
 
     Example: transformer embed minilm --input questions.txt --nearest "How do I reset my password?"
     """
-    import numpy as np
-
-    from transformer.text.lines import check_utf8
-
     lines = given_lines(texts, input_path)
     check_files([input_path or evaluate], [output_path])
     if evaluate is not None and (lines or input_path or output_path or nearest is not None):
         raise ConfigError(
             "--evaluate reads text pairs and prints the accuracy; leave out --input, --output and --nearest"
         )
-    if nearest is not None:
-        if output_path is not None:
-            raise ConfigError("--nearest prints lines instead of vectors; leave out --output")
-        check_utf8(nearest, "the text of --nearest")
+    _check_nearest(nearest, top, output_path)
+    if as_json and output_path is not None and output_path.suffix == ".npy":
+        raise ConfigError(f"{output_path} is to be an array, but --json asks for JSON; leave out --json")
     encoder = loaded_encoder(model, precision)
     if evaluate is not None:
-        _evaluate(encoder, evaluate, invalid_utf8)
+        _evaluate(encoder, evaluate, invalid_utf8, as_json=as_json)
         return
     if lines is None and input_path is None:
         prompt_on_terminal("type one text per line; Ctrl-D ends")
@@ -83,14 +84,45 @@ def embed(
     vectors = _embedded(encoder, lines)
     report_truncated(encoder)
     if nearest is not None:
-        cosines = vectors @ encoder.embed([nearest])[0]
-        for index in np.argsort(-cosines, kind="stable")[:top].tolist():
-            if as_json:
-                record = {"line": index + 1, "text": lines[index], "cosine": round(float(cosines[index]), 7)}
-                typer.echo(json.dumps(record, ensure_ascii=False))
-            else:
-                typer.echo(f"{cosines[index]:.4f}\t{escape_controls(lines[index])}")
+        _print_nearest(lines, vectors @ encoder.embed([nearest])[0], top or TOP, as_json=as_json)
+    else:
+        _write_vectors(output_path, lines, vectors)
+
+
+def _check_nearest(nearest: str | None, top: int | None, output_path: Path | None) -> None:
+    """Checks --nearest, and the options that go with it or not.
+
+    Raises:
+        ConfigError: An option has no effect.
+        DataError: The text is not UTF-8.
+    """
+    if nearest is None:
+        if top is not None:
+            raise ConfigError("--top has no effect without --nearest; add --nearest TEXT")
         return
+    if output_path is not None:
+        raise ConfigError("--nearest prints lines instead of vectors; leave out --output")
+    from transformer.text.lines import check_utf8
+
+    check_utf8(nearest, "the text of --nearest")
+
+
+def _print_nearest(lines: Sequence[str], cosines: "Float[NDArray[Any], 'n']", top: int, *, as_json: bool) -> None:
+    """Prints the lines with the highest cosine similarity, best first."""
+    import numpy as np
+
+    for index in np.argsort(-cosines, kind="stable")[:top].tolist():
+        if as_json:
+            record = {"line": index + 1, "text": lines[index], "cosine": round(float(cosines[index]), 7)}
+            typer.echo(json.dumps(record, ensure_ascii=False))
+        else:
+            typer.echo(f"{cosines[index]:.4f}\t{escape_controls(lines[index])}")
+
+
+def _write_vectors(output_path: Path | None, lines: Sequence[str], vectors: "Float[NDArray[Any], 'n D']") -> None:
+    """Writes the vectors as an array if the name of the file asks for one, otherwise as JSON lines with their texts."""
+    import numpy as np
+
     with open_output(output_path, whole=True) as sink:
         if output_path is not None and output_path.suffix == ".npy":
             array = io.BytesIO()  # `np.save` would bypass the buffer of a file, and thus its errors
@@ -114,7 +146,7 @@ def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[NDArray[An
     return np.concatenate(parts)
 
 
-def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
+def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str, *, as_json: bool) -> None:
     """Prints how often the nearest text is the paired one, in both directions.
 
     Raises:
@@ -132,10 +164,10 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str) -> None:
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts of the same meaning per line")
     first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
-    for name, matches in (
-        ("first", count_nearest_matches(first, second)),
-        ("second", count_nearest_matches(second, first)),
-    ):
+    found = {"first": count_nearest_matches(first, second), "second": count_nearest_matches(second, first)}
+    if as_json:
+        typer.echo(json.dumps({"pairs": len(rows), **found}))
+    for name, matches in () if as_json else found.items():
         typer.echo(
             f"{name} texts nearest to their pair: {100 * matches / len(rows):.2f} %  ({matches:,} of {len(rows):,})"
         )

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 Format = Literal["text", "json", "html"]
 
 
+SourceOption = Annotated[
+    Path | None, typer.Option(help="source text of the test set, plain or compressed; required for models")
+]
+ReferenceOption = Annotated[
+    list[Path] | None, typer.Option(help="reference translation, aligned line by line; may be repeated")
+]
 MetricsOption = Annotated[
     str, typer.Option(help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all")
 ]
@@ -70,12 +76,8 @@ def evaluate(
     models: Annotated[
         list[Path] | None, typer.Argument(help="model folders, or run folders (their best models)")
     ] = None,
-    source: Annotated[
-        Path | None, typer.Option(help="source text of the test set, plain or compressed; required for models")
-    ] = None,
-    reference: Annotated[
-        list[Path] | None, typer.Option(help="reference translation, aligned line by line; may be repeated")
-    ] = None,
+    source: SourceOption = None,
+    reference: ReferenceOption = None,
     translations: Annotated[
         list[Path] | None, typer.Option(help="translations of another system to score; may be repeated")
     ] = None,
@@ -112,10 +114,8 @@ def evaluate(
     check_files([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
-    from transformer.evaluation.scores import make_bleu
 
-    if tokenize == "ja-mecab":
-        make_bleu(tokenize)  # fail before the work if its packages are missing
+    _check_tokenization(tokenize)
     languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
     test = replace(test, source_language=languages[0], target_language=languages[1])
@@ -128,17 +128,39 @@ def evaluate(
             sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())
         evaluation = compare([*systems, *others], test, tokenize, metrics=metric_names, samples=bootstrap)
         if page is not None:
-            from transformer.reporting.evaluation import evaluation_page
+            _write_page(page, evaluation, test)
+    _print_results(evaluation, runs, len(test.references[0]), as_json=as_json, details=details)
 
-            page.write(evaluation_page(evaluation, test).encode())
+
+def _check_tokenization(tokenize: TokenizationChoice) -> None:
+    """Checks that the packages of a tokenization are installed, before the work.
+
+    Raises:
+        ConfigError: They are missing.
+    """
+    from transformer.evaluation.scores import make_bleu
+
+    if tokenize == "ja-mecab":
+        make_bleu(tokenize)
+
+
+def _write_page(page: BinaryIO, evaluation: "Evaluation", test: "EvaluationSet") -> None:
+    """Writes the HTML report."""
+    from transformer.reporting.evaluation import evaluation_page
+
+    page.write(evaluation_page(evaluation, test).encode())
+
+
+def _print_results(
+    evaluation: "Evaluation", runs: Sequence[dict[str, Any]], n_lines: int, *, as_json: bool, details: bool
+) -> None:
+    """Prints notes on standard error, and all figures as a table or as JSON."""
     for note in evaluation.notes:
         say(f"note: {note}")
     if as_json:
-        typer.echo(
-            json.dumps({"lines": len(test.references[0]), "runs": runs, **evaluation.as_json()}, ensure_ascii=False)
-        )
-        return
-    _print(evaluation, runs, details=details)
+        typer.echo(json.dumps({"lines": n_lines, "runs": runs, **evaluation.as_json()}, ensure_ascii=False))
+    else:
+        _print(evaluation, runs, details=details)
 
 
 def _check_options(

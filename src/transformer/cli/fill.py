@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption
+from transformer.cli.arguments import JsonOption, chosen_format
 from transformer.cli.embed import loaded_encoder
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.translate import ModelArgument
@@ -22,8 +22,8 @@ def fill(
     ],
     top: Annotated[int, typer.Option(min=1, help="number of predictions per mask")] = 5,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per mask")
-    ] = "text",
+        Literal["text", "jsonl"] | None, typer.Option("--format", help="text (default), or jsonl: one object per mask")
+    ] = None,
     as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
 ) -> None:
@@ -33,12 +33,13 @@ def fill(
     """
     from transformer.text.lines import check_utf8
 
+    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     for text in texts:
         check_utf8(text, "the text")
     encoder = loaded_encoder(model, precision)
     masks = chain.from_iterable(encoder.fill(text, top) for text in texts)
     for number, guesses in enumerate(masks, start=1):
-        if as_json or output_format == "jsonl":
+        if output_format == "jsonl":
             predictions = [{"piece": g.piece, "probability": g.probability, "text": g.text} for g in guesses]
             typer.echo(json.dumps({"mask": number, "guesses": predictions}, ensure_ascii=False))
             continue

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption
+from transformer.cli.arguments import JsonOption, chosen_format
 from transformer.cli.files import check_files
 from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted_beside
 from transformer.cli.search import takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
 
@@ -40,15 +40,14 @@ def generate(
         typer.Argument(metavar="[PROMPT]...", help="text to continue, or several; an empty one starts from scratch"),
     ] = None,
     input_path: Annotated[Path | None, typer.Option("--input", help="file of prompts, one per line")] = None,
-    output_path: Annotated[
-        Path | None, typer.Option("--output", help="file to write; standard output if not given")
-    ] = None,
+    output_path: OutputOption = None,
     n_best: Annotated[
         int | None, typer.Option(min=1, help="number of continuations per prompt; needs --beam or --sample")
     ] = None,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per prompt, with scores")
-    ] = "text",
+        Literal["text", "jsonl"] | None,
+        typer.Option("--format", help="text (default), or jsonl: one object per prompt, with scores"),
+    ] = None,
     as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
@@ -68,7 +67,8 @@ def generate(
         raise ConfigError("give either a prompt or a file of prompts with --input; an empty prompt is ''")
     for text in texts or ():
         check_utf8(text, "the prompt")
-    output_format, prompt = "jsonl" if as_json else output_format, texts[0] if texts and len(texts) == 1 else None
+    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    prompt = texts[0] if texts and len(texts) == 1 else None
     check_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
     generator = _load_generator(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
@@ -86,12 +86,9 @@ def generate(
         with counted_beside(output_path, "prompts", len(prompts)) as done:
             results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (text, continuations) in enumerate(results, start=1):
-                sink.write(
-                    _format_continuations(
-                        number, text, continuations, output_format, is_single=prompt is not None
-                    ).encode()
-                    + b"\n"
-                )
+                is_single = prompt is not None
+                written = _format_continuations(number, text, continuations, output_format, is_single=is_single)
+                sink.write(written.encode() + b"\n")
                 sink.flush()
                 done(1)
 

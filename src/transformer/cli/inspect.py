@@ -31,7 +31,10 @@ def inspect(
         str | None,
         typer.Option(help="layers in the file, e.g. 1,6 or all; as many as fit if not given", metavar="LIST"),
     ] = None,
-    port: Annotated[int, typer.Option(help="port on this machine; 0 chooses a free one", min=0, max=65535)] = 0,
+    port: Annotated[
+        int | None,
+        typer.Option(help="port on this machine; 0 (default) chooses a free one", min=0, max=65535, show_default=False),
+    ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="do not open a browser")] = False,
 ) -> None:
     """See forward and backward propagation of a sentence through a model, step by step, in a browser.
@@ -42,6 +45,8 @@ def inspect(
     """
     if layers is not None and output_path is None:
         raise ConfigError(f"layers={layers} is for a file, the served page shows all layers; add --output FILE")
+    if port is not None and output_path is not None:
+        raise ConfigError("--port is for the served page, --output writes a file; leave out one of them")
     check_files([], [output_path])
     from transformer.pipelines.auto import read_model  # loads torch
 
@@ -57,7 +62,7 @@ def inspect(
     with shown_while("computing the passes"):
         inspector = Inspector(bundle, text, target)
     try:
-        server = InspectorServer(inspector, port)
+        server = InspectorServer(inspector, port or 0)
     except OSError as error:
         raise ConfigError(f"port={port} cannot be used on this machine; choose another, or 0 for a free one") from error
     with server:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption
+from transformer.cli.arguments import JsonOption, chosen_format
 from transformer.cli.files import check_files
 from transformer.cli.notes import collected_notes
 from transformer.cli.outputs import open_output
@@ -43,8 +43,9 @@ def score(
         bool, typer.Option("--per-token", help="divide by the number of tokens, to compare lines of different lengths")
     ] = False,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per line, with all tokens")
-    ] = "text",
+        Literal["text", "jsonl"] | None,
+        typer.Option("--format", help="text (default), or jsonl: one object per line, with all tokens"),
+    ] = None,
     as_json: JsonOption = False,
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
@@ -59,6 +60,7 @@ def score(
 
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
+    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     pairs = _pairs(texts, source, target, invalid_choice(invalid_utf8))
     check_files([source, target] if source else [], [output_path])
     from transformer.decoding import GREEDY
@@ -73,7 +75,7 @@ def score(
             for result in score_pairs(translator, chunk):
                 number += 1
                 value = result.per_token if per_token else result.score
-                line = _as_json(number, result) if as_json or output_format == "jsonl" else f"{value:.4f}"
+                line = _as_json(number, result) if output_format == "jsonl" else f"{value:.4f}"
                 sink.write(line.encode() + b"\n")
                 notes.add(number, result.flags)
             sink.flush()

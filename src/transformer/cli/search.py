@@ -175,6 +175,13 @@ MaxTokensOption = Annotated[
     int | None,
     typer.Option(min=1, help="maximum number of tokens; default: source (or minimum) + 50, 200 after a prompt"),
 ]
+TemperatureOption = Annotated[
+    float | None, typer.Option(min=0, help="with --sample: values below 1 are more conservative; default: 1")
+]
+TopPOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="with --sample: only the most probable tokens with a total probability of p"),
+]
 
 
 def search_of(
@@ -195,14 +202,9 @@ def search_of(
     sample: Annotated[
         bool, typer.Option("--sample", help="sample tokens; --beam is then the number of samples")
     ] = False,
-    temperature: Annotated[
-        float | None, typer.Option(min=0, help="with --sample: values below 1 are more conservative; default: 1")
-    ] = None,
+    temperature: TemperatureOption = None,
     top_k: Annotated[int | None, typer.Option(min=0, help="with --sample: only the k most probable tokens")] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="with --sample: only the most probable tokens with a total probability of p"),
-    ] = None,
+    top_p: TopPOption = None,
     min_p: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="with --sample: only tokens at least p times as probable as the best"),

@@ -1,5 +1,6 @@
 """`transformer shortlist`: learns which target tokens are likely for each source token."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,8 @@ from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choi
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import DataError
 
+Pair = tuple[list[int], ...]
+"""Tokens of a source and its translation."""
 HELD_OUT_INTERVAL, MAX_HELD_OUT = 50, 1000
 """Interval at which a pair is held out to measure the coverage of the shortlist, and the maximum number of these."""
 
@@ -57,15 +60,7 @@ def shortlist(
         tokenizer.encode_batch(side)
         for tokenizer, side in zip((tokenizers.source, tokenizers.target), sides, strict=True)
     ]
-    pairs = [pair for pair in zip(*encoded, strict=True) if all(pair)]
-    held_out = pairs[::HELD_OUT_INTERVAL][:MAX_HELD_OUT]
-    training_pairs = [
-        pair
-        for index, pair in enumerate(pairs)
-        if index % HELD_OUT_INTERVAL or index // HELD_OUT_INTERVAL >= MAX_HELD_OUT
-    ]
-    if not training_pairs:
-        raise DataError(f"{source} has {len(pairs)} pairs with text on both sides, too few to learn from; give more")
+    training_pairs, held_out = _split_pairs([pair for pair in zip(*encoded, strict=True) if all(pair)], source)
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     with counted("pairs", ITERATIONS * len(training_pairs)) as done:
         learned_shortlist = learn_shortlist(training_pairs, sizes, best=best, frequent=frequent, done=done)
@@ -76,3 +71,20 @@ def shortlist(
         f"{len(held_out):,} held-out translations"
     )
     typer.echo(f"next: transformer translate {model} --shortlist {output_path}")
+
+
+def _split_pairs(pairs: Sequence[Pair], source: Path) -> tuple[list[Pair], list[Pair]]:
+    """Returns the pairs to learn from, and those held out to measure the coverage.
+
+    Raises:
+        DataError: There are none to learn from.
+    """
+    held_out = [*pairs[::HELD_OUT_INTERVAL][:MAX_HELD_OUT]]
+    training_pairs = [
+        pair
+        for index, pair in enumerate(pairs)
+        if index % HELD_OUT_INTERVAL or index // HELD_OUT_INTERVAL >= MAX_HELD_OUT
+    ]
+    if not training_pairs:
+        raise DataError(f"{source} has {len(pairs)} pairs with text on both sides, too few to learn from; give more")
+    return training_pairs, held_out

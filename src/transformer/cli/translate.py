@@ -2,17 +2,17 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from transformer.cli.arguments import JsonOption, TextsArgument, given_lines
+from transformer.cli.arguments import JsonOption, TextsArgument, chosen_format, given_lines
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
 from transformer.cli.lexicon import takes_terminology
@@ -30,7 +30,9 @@ from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_term
 from transformer.errors import ConfigError, DataError, TransformerError
 
 if TYPE_CHECKING:
+    from transformer.cli.formats import Formatter
     from transformer.cli.lexicon import TerminologyOptions
+    from transformer.cli.notes import Notes
     from transformer.cli.search import Loading
     from transformer.decoding import Search
     from transformer.pipelines.translation.results import Translation
@@ -52,13 +54,22 @@ TERMINOLOGY_BEAM = 8
 """Default beam size for translations with required phrases."""
 
 
+InputOption = Annotated[
+    Path | None, typer.Option("--input", help="text file, plain or compressed; standard input if not given")
+]
+OutputOption = Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")]
+AlignmentOption = Annotated[Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")]
+AttentionOption = Annotated[Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")]
 NBestOption = Annotated[
     int | None,
     typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| ranking score`"),
 ]
 FormatOption = Annotated[
-    Format,
-    typer.Option("--format", help="jsonl: an object per line, with scores and tokens; moses: n-best list of Moses"),
+    Format | None,
+    typer.Option(
+        "--format",
+        help="text (default); jsonl: an object per line, with scores and tokens; moses: n-best list of Moses",
+    ),
 ]
 PrefixOption = Annotated[
     Path | None, typer.Option(help="file with the required beginning of each translation; lines may be empty")
@@ -72,23 +83,15 @@ PrefixOption = Annotated[
 def translate(
     model: ModelArgument,
     texts: TextsArgument = None,
-    input_path: Annotated[
-        Path | None, typer.Option("--input", help="text file, plain or compressed; standard input if not given")
-    ] = None,
-    output_path: Annotated[
-        Path | None, typer.Option("--output", help="file to write; standard output if not given")
-    ] = None,
+    input_path: InputOption = None,
+    output_path: OutputOption = None,
     invalid_utf8: InvalidOption = "error",
     n_best: NBestOption = None,
-    output_format: FormatOption = "text",
+    output_format: FormatOption = None,
     as_json: JsonOption = False,
     prefix: PrefixOption = None,
-    alignment: Annotated[
-        Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")
-    ] = None,
-    attention: Annotated[
-        Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")
-    ] = None,
+    alignment: AlignmentOption = None,
+    attention: AttentionOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
     verbose: VerboseOption = False,
@@ -107,10 +110,10 @@ def translate(
     Example: transformer translate runs/first "A man sleeps." "Two dogs run."
     """
     invalid, lines = invalid_choice(invalid_utf8), given_lines(texts, input_path)
+    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     check_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
-    from transformer.pipelines.translation.terminology import TerminologyCounts
-    from transformer.runtime.allocator import freeze_gc, trim_heap
+    from transformer.runtime.allocator import freeze_gc
 
     if bound.terminology.requires_phrases and search.beam == 1:
         search = replace(search, beam=TERMINOLOGY_BEAM)
@@ -124,8 +127,6 @@ def translate(
             target_language=language_of("--target-language", target_language),
         )  # fmt: skip
         freeze_gc()
-        format_line = formatter("jsonl" if as_json else output_format, all_of_them=n_best is not None)
-        number, tally = 0, TerminologyCounts()
         files.callback(translator.close)  # also ends unfinished work if the output is no longer read
         sink = files.enter_context(open_output(output_path))
         side_outputs = _side_outputs(files, alignment, attention, loading.task)
@@ -134,21 +135,48 @@ def translate(
         if lines is None and input_path is None:
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
         chunks = _chunks(input_path, invalid) if lines is None else _split_into_chunks(iter(lines))
-        for chunk, translations in _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done):
-            for source, translation in zip(chunk, translations, strict=True):
-                number += 1
-                sink.write(format_line(number, source, translation).encode() + b"\n")
-                notes.add(number, (*translation.flags, *_cut_flags(source)), translation.unseen)
-                if translation.is_copied:
-                    notes.add_copied()
-                tally.add(translator.terminology, source, translation.text)
-                for write in side_outputs:
-                    write(number, translator, translation)
-            sink.flush()
-            if len(chunk) == CHUNK_LINES:  # for long files only, not after each typed line
-                trim_heap()
-        if bound.terminology.glossary or bound.terminology.protected:
-            notes.say(str(tally))
+        translated = _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
+        format_line = formatter(output_format, all_of_them=n_best is not None)
+        _write_translations(translator, translated, sink, format_line, side_outputs, notes)
+
+
+def _write_translations(
+    translator: "Translator",
+    translated: Iterable[tuple[Sequence[str], "Sequence[Translation]"]],
+    sink: BinaryIO,
+    format_line: "Formatter",
+    side_outputs: "Sequence[SideOutput]",
+    notes: "Notes",
+) -> None:
+    """Writes translations as they come, with their notes, and counts at the end how often terms were used.
+
+    Args:
+        translator: Translator of the lines.
+        translated: Chunks of lines, and their translations.
+        sink: Output of the translations.
+        format_line: Function that formats a translation.
+        side_outputs: Functions that write alignments or attention.
+        notes: Collector of the notes on lines.
+    """
+    from transformer.pipelines.translation.terminology import TerminologyCounts
+    from transformer.runtime.allocator import trim_heap
+
+    number, tally = 0, TerminologyCounts()
+    for chunk, translations in translated:
+        for source, translation in zip(chunk, translations, strict=True):
+            number += 1
+            sink.write(format_line(number, source, translation).encode() + b"\n")
+            notes.add(number, (*translation.flags, *_cut_flags(source)), translation.unseen)
+            if translation.is_copied:
+                notes.add_copied()
+            tally.add(translator.terminology, source, translation.text)
+            for write in side_outputs:
+                write(number, translator, translation)
+        sink.flush()
+        if len(chunk) == CHUNK_LINES:  # for long files only, not after each typed line
+            trim_heap()
+    if translator.terminology.glossary or translator.terminology.protected:
+        notes.say(str(tally))
 
 
 def _cut_flags(line: str) -> tuple[str, ...]:
