@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption
+from transformer.cli.arguments import JsonOption, chosen_format
 from transformer.cli.embed import read_texts, report_left_out, report_truncated
 from transformer.cli.files import check_files, check_readable
 from transformer.cli.generate import PrecisionOption
@@ -16,7 +16,7 @@ from transformer.cli.outputs import open_output
 from transformer.cli.progress import counted, counted_beside
 from transformer.cli.translate import InvalidOption, ModelArgument
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
-from transformer.errors import ConfigError, printable
+from transformer.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:
     from transformer.pipelines.classification import ImageClassifier, Label, TextEncoder
@@ -37,8 +37,9 @@ def classify(
         Path | None, typer.Option("--output", help="file to write; standard output if not given")
     ] = None,
     output_format: Annotated[
-        Literal["text", "jsonl"], typer.Option("--format", help="jsonl: one object per input, with all probabilities")
-    ] = "text",
+        Literal["text", "jsonl"] | None,
+        typer.Option("--format", help="text (default), or jsonl: one object per input, with all probabilities"),
+    ] = None,
     as_json: JsonOption = False,
     evaluate: Annotated[
         Path | None,
@@ -54,38 +55,79 @@ def classify(
 
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
-    from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
-    from transformer.text.lines import check_utf8
-
     check_files([input_path, labels], [output_path])
     if evaluate is not None:
         check_readable(evaluate, may_be_folder=True)
-    if evaluate is not None and (arguments or input_path or output_path or as_json or output_format != "text"):
+    if evaluate is not None and (arguments or input_path or output_path or output_format):
         raise ConfigError("--evaluate reads only labelled examples; leave out texts, --input, --output and --format")
     if labels is not None and evaluate is None:
         raise ConfigError("--labels has no effect without --evaluate; add --evaluate IMAGES")
     if arguments and input_path is not None:
         raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
-    output_format = "jsonl" if as_json else output_format
+    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    from transformer.bundle.kind import model_kind
+    from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
+
+    if model_kind(model) == "image encoder":
+        _check_images(arguments or [], input_path, evaluate, labels)
+    else:
+        _check_texts(arguments or [])
     pipeline: Any = loaded(model, TextEncoder | ImageClassifier, "classifier", precision=precision)
     if evaluate is not None:
-        _evaluate(pipeline, evaluate, labels, invalid_utf8)
+        _evaluate(pipeline, *_predict(pipeline, evaluate, labels, invalid_utf8), as_json=as_json)
         return
-    if isinstance(pipeline, ImageClassifier) and not arguments:
-        raise ConfigError("images are missing; give image files as arguments")
-    if isinstance(pipeline, TextEncoder):
-        for text in arguments or ():
-            check_utf8(text, "a text")
     if not arguments and input_path is None:
         prompt_on_terminal("type one text per line; Ctrl-D ends")
-    items = arguments or read_texts(input_path, invalid_utf8)
+    _write_labels(pipeline, arguments or read_texts(input_path, invalid_utf8), output_path, chosen)
+    if isinstance(pipeline, TextEncoder):
+        report_truncated(pipeline)
+
+
+def _write_labels(
+    pipeline: "TextEncoder | ImageClassifier", items: Sequence[str], output_path: Path | None, output_format: str
+) -> None:
+    """Writes the label of each text or image as soon as it is known."""
     with open_output(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, pipeline.classify(chunk), strict=True):
                 sink.write(_format_label(item, label, output_format).encode(errors="surrogateescape") + b"\n")
             done(len(chunk))
-    if isinstance(pipeline, TextEncoder):
-        report_truncated(pipeline)
+
+
+def _check_images(
+    arguments: Sequence[str], input_path: Path | None, evaluate: Path | None, labels: Path | None
+) -> None:
+    """Checks the inputs of a model of images, before it is loaded.
+
+    Raises:
+        ConfigError: There are no images, or texts instead.
+        DataError: A file is missing, a folder, or not an image; or an IDX file comes without labels.
+    """
+    if evaluate is not None:
+        if not evaluate.is_dir() and labels is None:
+            raise DataError(f"{evaluate} is not a folder; for an IDX file, give --labels too")
+        return
+    if not arguments:
+        given = f"{input_path} holds texts, but the model reads images" if input_path else "images are missing"
+        raise ConfigError(f"{given}; give image files as arguments")
+    from transformer.data.images import check_image
+
+    for argument in arguments:
+        check_readable(Path(argument))
+        if Path(argument).is_file():  # a pipe can be read only once
+            check_image(Path(argument))
+
+
+def _check_texts(arguments: Sequence[str]) -> None:
+    """Checks that texts are UTF-8.
+
+    Raises:
+        DataError: One of them is not.
+    """
+    from transformer.text.lines import check_utf8
+
+    for text in arguments:
+        check_utf8(text, "a text")
 
 
 def _format_label(item: str, label: "Label", kind: str) -> str:
@@ -99,13 +141,17 @@ def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
     yield from (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
 
 
-def _evaluate(pipeline: "TextEncoder | ImageClassifier", path: Path, labels: Path | None, invalid_utf8: str) -> None:
-    """Prints the accuracy on labelled examples."""
+def _evaluate(
+    pipeline: "TextEncoder | ImageClassifier", references: Sequence[str], predicted: Sequence[str], *, as_json: bool
+) -> None:
+    """Prints the share of labels that were predicted."""
     from transformer.pipelines.classification import TextEncoder
 
-    references, predicted = _predict(pipeline, path, labels, invalid_utf8)
-    correct = sum(name == label for name, label in zip(predicted, references, strict=True))
-    typer.echo(f"accuracy {100 * correct / len(references):.2f} %  ({correct:,} of {len(references):,})")
+    correct, n = sum(name == label for name, label in zip(predicted, references, strict=True)), len(references)
+    if as_json:
+        typer.echo(json.dumps({"accuracy": correct / n, "correct": correct, "examples": n}))
+    else:
+        typer.echo(f"accuracy {100 * correct / n:.2f} %  ({correct:,} of {n:,})")
     if isinstance(pipeline, TextEncoder):
         report_truncated(pipeline)
 
@@ -124,7 +170,6 @@ def _predict(
     from transformer.data.images import IdxImages, ImageFolder
     from transformer.data.labelled import label_ids, read_rows
     from transformer.data.readers import PairCounts
-    from transformer.errors import DataError
     from transformer.pipelines.classification import TextEncoder
 
     if isinstance(pipeline, TextEncoder):
@@ -140,8 +185,6 @@ def _predict(
                 predicted += [label.name for label in pipeline.classify(chunk)]
                 done(len(chunk))
         return [label for _, label in rows], predicted
-    if not path.is_dir() and labels is None:
-        raise DataError(f"{path} is not a folder; for an IDX file, give --labels too")
     names = pipeline.config["labels"]
     images = (
         ImageFolder(path, pipeline.pictures) if labels is None else IdxImages(path, labels, names, pipeline.pictures)

@@ -2,9 +2,10 @@
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from transformer.data.batch import ImageBatch
 from transformer.errors import ConfigError, DataError
 from transformer.interfaces import DatasetMix
 from transformer.text.lines import open_bytes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
 
 IMAGE_FILES: Final = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 PILLOW_MODES: Final = frozenset(
@@ -94,25 +98,50 @@ class ImageProcessor:
         """
         if self.channels not in (GREY_CHANNELS, COLOUR_CHANNELS):
             raise ConfigError(f"a model of {self.channels} channels cannot read image files; pass pixels, in Python")
-        try:
-            from PIL import Image, ImageOps, UnidentifiedImageError
-        except ImportError as error:
-            raise ConfigError("reading image files needs Pillow; pip install 'transformer[images]'") from error
-        Image.MAX_IMAGE_PIXELS = MAX_PIXELS
         height, width = self.size
-        try:
-            with Image.open(path) as image:
-                if image.mode not in PILLOW_MODES:
-                    raise DataError(
-                        f"{path}: its pixels are {image.mode}, more than 8 bits; save it with 8 bits per channel"
-                    )
-                upright = ImageOps.exif_transpose(image)
-                resized = upright.convert("L" if self.channels == GREY_CHANNELS else "RGB")
-                resized = resized.resize((width, height), Image.Resampling.BILINEAR)
-        except (*READ_ERRORS, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            raise DataError(f"{path}: not an image that can be read; remove or repair it") from error
+        with _open_image(path) as image:
+            from PIL import Image, ImageOps
+
+            upright = ImageOps.exif_transpose(image)
+            resized = upright.convert("L" if self.channels == GREY_CHANNELS else "RGB")
+            resized = resized.resize((width, height), Image.Resampling.BILINEAR)
         pixels = np.asarray(resized, np.uint8)
         return pixels[None] if self.channels == GREY_CHANNELS else pixels.transpose(2, 0, 1)
+
+
+def check_image(path: Path) -> None:
+    """Checks by the beginning of a file that it is an image that can be read.
+
+    Raises:
+        ConfigError: Pillow is not installed.
+        DataError: the file is not an image.
+    """
+    with _open_image(path):
+        pass
+
+
+@contextmanager
+def _open_image(path: Path) -> "Generator[PillowImage]":
+    """Opens an image, whose pixels are read in the block.
+
+    Raises:
+        ConfigError: Pillow is not installed.
+        DataError: the file is not an image, is damaged, or has pixels of more than 8 bits.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise ConfigError("reading image files needs Pillow; pip install 'transformer[images]'") from error
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    try:
+        with Image.open(path) as image:
+            if image.mode not in PILLOW_MODES:
+                raise DataError(
+                    f"{path}: its pixels are {image.mode}, more than 8 bits; save it with 8 bits per channel"
+                )
+            yield image
+    except (*READ_ERRORS, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise DataError(f"{path}: not an image that can be read; remove or repair it") from error
 
 
 class ImageFolder:

@@ -1,0 +1,25 @@
+"""The kind of a model, told without loading it."""
+
+import json
+from pathlib import Path
+
+from transformer.bundle.hub_cache import find_model
+from transformer.errors import TransformerError
+from transformer.models import family, family_names
+from transformer.storage.checkpoint_paths import resolve_model
+from transformer.storage.verified_folder import MANIFEST
+
+
+def model_kind(path: Path) -> str | None:
+    """Returns the kind of a model, see `Family.kind`, from its small files alone.
+
+    None if they do not tell, e.g. because there is no such model; loading it says what is wrong.
+    """
+    try:
+        folder = resolve_model(find_model(path))
+        if (folder / MANIFEST).exists():
+            return family(str(json.loads((folder / MANIFEST).read_bytes())["family"])).kind
+        model_type = json.loads((folder / "config.json").read_bytes())["model_type"]
+    except (OSError, ValueError, LookupError, TypeError, TransformerError):
+        return None
+    return next((family(name).kind for name in family_names() if model_type in family(name).published_types()), None)
