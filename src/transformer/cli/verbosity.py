@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from transformer.errors import ConfigError, escape_controls
+from transformer.errors import LOGGER, ConfigError, escape_controls
 
 QuietOption = Annotated[bool, typer.Option("--quiet", help="print nothing but the results and errors")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="print all notes, and progress even without a terminal")]
@@ -30,10 +30,12 @@ def takes_verbosity(command: Callable[..., None]) -> Callable[..., None]:
             raise ConfigError("--verbose and --quiet contradict each other; leave out one of them")
         values = {"quiet": quiet, "verbose": verbose}
         token = _verbosity.set("quiet" if quiet else "verbose" if verbose else "normal")
+        LOGGER.disabled = quiet
         try:
             command(*arguments, **options, **{name: value for name, value in values.items() if name in parameters})
         finally:
             _verbosity.reset(token)
+            LOGGER.disabled = False
 
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)

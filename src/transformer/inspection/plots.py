@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from transformer.blocks.positional import sinusoid
-from transformer.errors import ConfigError, DataError
+from transformer.bundle import Bundle
+from transformer.errors import ConfigError, DataError, note
 from transformer.inspection.complexity import TABLE, Cost, exponents
 from transformer.inspection.gradient_norms import compared_norms, norms_by_depth
 from transformer.inspection.passes import record_pass
@@ -46,7 +47,7 @@ def attention(
     """
     if kind not in ATTENTION_BLOCKS:
         raise ConfigError(f"kind={kind!r} is unknown; choose encoder, decoder or cross")
-    recorded = record_pass(read_model(Path(model), None), text, target)
+    recorded = record_pass(_read(model), text, target)
     steps = [
         step
         for step in make_steps(recorded)
@@ -141,7 +142,7 @@ def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Fi
         text: Text that the model reads.
         target: Its translation; default: the model's own.
     """
-    series = compared_norms(record_pass(read_model(Path(model), None), text, target))
+    series = compared_norms(record_pass(_read(model), text, target))
     figure = new_figure(9.0, 4.5)
     axes = figure.subplots()
     labels = max(([value["label"] for value in one["values"]] for one in series), key=len)
@@ -274,6 +275,14 @@ def save(figure: "Figure", path: Path) -> None:
     same_each_time = {"Date": None} if kind == "svg" else None
     with whole_file(path) as file, rc_context({"svg.fonttype": "none", "svg.hashsalt": "transformer"}):
         figure.savefig(file, format=kind, dpi=150, metadata=same_each_time)
+
+
+def _read(model: Path | str) -> Bundle:
+    """Reads a model in float32, with a note if it is stored in int8."""
+    bundle = read_model(Path(model), None)
+    if bundle.rounding_note:
+        note(bundle.rounding_note)
+    return bundle
 
 
 def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:

@@ -23,6 +23,14 @@ KEPT_PASSES: Final = 4
 KNOWN_PASSES: Final = 1000
 """Number of passes that can be computed again."""
 NO_PASS: Final = "this pass is no longer kept; change something and compute it again"
+NO_TOKEN: Final = b"Open the address that transformer inspect printed; it holds the token of this page."
+NO_PAGE: Final = b"There is no such page; open the address that transformer inspect printed."
+LOST_PAGE: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>No longer kept</title>
+<p>This pass is not known, or no longer kept: transformer inspect was started anew, or many others were computed since.
+<p><a href="/?token={token}">Go back to the first pass</a>, and make the changes again.
+</html>
+"""
 MAX_REQUEST: Final = 1 << 20
 
 
@@ -107,6 +115,10 @@ class Inspector:
         return self.page(name).slice(index, axis, place).tobytes()
 
 
+class _UnknownPassError(Exception):
+    """The address of a page names a pass that is not known."""
+
+
 class InspectorServer(ThreadingHTTPServer):
     """A server for one user on this machine; every request needs the token of its address.
 
@@ -154,17 +166,24 @@ class _Handler(BaseHTTPRequestHandler):
             parts = urlsplit(self.path)
             query = parse_qs(parts.query)
         except ValueError:
-            self._send(HTTPStatus.NOT_FOUND, b"there is no such page", "text/plain")
+            self._send(HTTPStatus.NOT_FOUND, NO_PAGE, "text/plain")
             return
         if not self._is_allowed(query):
-            self._send(HTTPStatus.FORBIDDEN, b"open the address that transformer inspect printed", "text/plain")
+            self._send(
+                HTTPStatus.FORBIDDEN,
+                NO_TOKEN,
+                "text/plain",
+            )
             return
         try:
             body, kind = method(parts.path, query)
+        except _UnknownPassError:
+            page = LOST_PAGE.format(token=self._inspector_server.token)
+            self._send(HTTPStatus.NOT_FOUND, page.encode(), "text/html; charset=utf-8")
         except TransformerError as error:
             self._send(HTTPStatus.BAD_REQUEST, json.dumps({"error": str(error)}).encode(), "application/json")
         except (KeyError, IndexError, TypeError, ValueError):
-            self._send(HTTPStatus.NOT_FOUND, b"there is no such page", "text/plain")
+            self._send(HTTPStatus.NOT_FOUND, NO_PAGE, "text/plain")
         else:
             self._send(HTTPStatus.OK, body, kind)
 
@@ -180,8 +199,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self, path: str, query: dict[str, list[str]]) -> tuple[bytes, str]:
         inspector = self._inspector_server.inspector
         if path == "/":
-            name = "".join(query.get("pass", [])) or inspector.first
-            page = render(inspector.page(name), token=self._inspector_server.token, limit=0)
+            try:
+                data = inspector.page("".join(query.get("pass", [])) or inspector.first)
+            except DataError as error:
+                raise _UnknownPassError from error
+            page = render(data, token=self._inspector_server.token, limit=0)
             return page.encode(), "text/html; charset=utf-8"
         _, kind, name, index = path.split("/")
         if kind != "tensor":

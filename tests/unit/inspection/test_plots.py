@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from transformer.bundle import load_bundle, save_quantized
+from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError, DataError
 from transformer.inspection.complexity import TABLE, Cost, as_json, exponents, measure, read_costs
 from transformer.inspection.passes import record_pass
@@ -24,6 +26,15 @@ def test_attention_shows_the_weights_of_every_head(tiny_run: Path) -> None:
     shown = torch.tensor(panels[-1].get_images()[0].get_array().tolist())
     torch.testing.assert_close(shown, weights[-1][0, -1].detach())
     assert [label.get_text() for label in panels[0].get_yticklabels()] == recorded.example.tokens["T_dec"]
+
+
+def test_a_model_in_int8_is_named(tiny_run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Catches figures of rounded weights without a note, and a note in spite of --quiet."""
+    save_quantized(tmp_path / "int8", load_bundle(tiny_run))
+    plot.attention(tmp_path / "int8", "one two")
+    assert "is stored in int8; its weights are read as float32" in capfd.readouterr().err
+    takes_verbosity(lambda: plot.gradients(tmp_path / "int8", "one two") and None)(quiet=True)
+    assert capfd.readouterr().err == ""
 
 
 def test_attention_that_is_not_there_is_refused(tiny_run: Path) -> None:

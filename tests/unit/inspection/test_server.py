@@ -1,4 +1,5 @@
 import json
+import re
 import socket
 import struct
 import threading
@@ -118,6 +119,19 @@ def test_earlier_passes_are_computed_again(server: InspectorServer) -> None:
     status, answer = ask(server, "/tensor/none/0")
     assert status == 400
     assert "no longer kept" in json.loads(answer)["error"]
+
+
+def test_an_unknown_pass_leads_back(server: InspectorServer) -> None:
+    """Catches a page of JSON or a bare word, without the way to a page that works."""
+    status, page = ask(server, "/", query="pass=0123456789abcdef")
+    assert status == 404
+    text = page.decode()
+    assert text.startswith("<!doctype html>")
+    assert "no longer kept" in text
+    link = re.search(r'<a href="/\?token=([^"&]+)">Go back to the first pass</a>', text)
+    assert link
+    assert ask(server, "/", token=link[1])[0] == 200
+    assert ask(server, "/nowhere")[1] == b"There is no such page; open the address that transformer inspect printed."
 
 
 def test_a_text_that_is_not_utf8_is_refused(server: InspectorServer) -> None:
