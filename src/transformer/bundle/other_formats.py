@@ -69,9 +69,10 @@ def check_is_folder(path: Path) -> None:
     """Checks that a model is given as a folder.
 
     Raises:
-        BundleError: The path is a file.
+        BundleError: The path is a file, a pipe or a device.
     """
-    if path.is_file():
-        raise BundleError(
-            describe_other_format(path) or f"{path} is a file; give the folder of the model: {path.parent}"
-        )
+    if path.exists() and not path.is_dir():
+        other = describe_other_format(path) if path.is_file() else None
+        is_part = any((path.parent / name).is_file() for name in ("manifest.json", "config.json"))
+        folder = f": {path.parent}" if is_part else ""
+        raise BundleError(other or f"{path} is a file; give the folder of the model{folder}")

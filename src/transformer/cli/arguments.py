@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from transformer.errors import ConfigError
-
-Name = TypeVar("Name", bound=str)
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -18,7 +16,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, one object
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
-def chosen_format(given: Name | None, default: Name, json_format: Name, *, as_json: bool) -> Name:
+def chosen_format(given: str | None, default: str, json_format: str, *, as_json: bool) -> str:
     """Returns the output format that --format and --json choose together.
 
     Args:

@@ -9,7 +9,7 @@ import typer
 
 from transformer.cli.arguments import JsonOption, chosen_format
 from transformer.cli.embed import read_texts, report_left_out, report_truncated
-from transformer.cli.files import check_files, check_readable
+from transformer.cli.files import check_files, check_image_file, check_readable
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loaded import loaded
 from transformer.cli.outputs import open_output
@@ -110,12 +110,8 @@ def _check_images(
     if not arguments:
         given = f"{input_path} holds texts, but the model reads images" if input_path else "images are missing"
         raise ConfigError(f"{given}; give image files as arguments")
-    from transformer.data.images import check_image
-
     for argument in arguments:
-        check_readable(Path(argument))
-        if Path(argument).is_file():  # a pipe can be read only once
-            check_image(Path(argument))
+        check_image_file(Path(argument))
 
 
 def _check_texts(arguments: Sequence[str]) -> None:

@@ -111,7 +111,8 @@ def _print_nearest(lines: Sequence[str], cosines: "Float[NDArray[Any], 'n']", to
     """Prints the lines with the highest cosine similarity, best first."""
     import numpy as np
 
-    for index in np.argsort(-cosines, kind="stable")[:top].tolist():
+    order: list[int] = np.argsort(-cosines, kind="stable")[:top].tolist()
+    for index in order:
         if as_json:
             record = {"line": index + 1, "text": lines[index], "cosine": round(float(cosines[index]), 7)}
             typer.echo(json.dumps(record, ensure_ascii=False))

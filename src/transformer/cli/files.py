@@ -49,6 +49,20 @@ def check_readable(path: Path, *, may_be_folder: bool = False) -> None:
         raise DataError(f"{path}: {os.strerror(code)}; check the path")
 
 
+def check_image_file(path: Path) -> None:
+    """Checks that a file is an image that can be read; pipes are not opened, since they can be read only once.
+
+    Raises:
+        ConfigError: Pillow is not installed.
+        DataError: The file is missing, a folder, may not be read, or is not an image.
+    """
+    from transformer.data.images import check_image  # loads torch
+
+    check_readable(path)
+    if path.is_file():
+        check_image(path)
+
+
 def check_new_folder(path: Path, *, may_be_used: bool = False) -> None:
     """Checks that a folder can be written.
 

@@ -33,13 +33,13 @@ def fill(
     """
     from transformer.text.lines import check_utf8
 
-    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     for text in texts:
         check_utf8(text, "the text")
     encoder = loaded_encoder(model, precision)
     masks = chain.from_iterable(encoder.fill(text, top) for text in texts)
     for number, guesses in enumerate(masks, start=1):
-        if output_format == "jsonl":
+        if chosen == "jsonl":
             predictions = [{"piece": g.piece, "probability": g.probability, "text": g.text} for g in guesses]
             typer.echo(json.dumps({"mask": number, "guesses": predictions}, ensure_ascii=False))
             continue

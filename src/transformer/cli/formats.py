@@ -11,7 +11,7 @@ Format = Literal["text", "jsonl", "moses"]
 Formatter = Callable[[int, str, "Translation"], str]
 
 
-def formatter(output_format: Format, *, all_of_them: bool) -> Formatter:
+def formatter(output_format: str, *, all_of_them: bool) -> Formatter:
     """Returns the function that formats a line's number, source and translation."""
     if output_format == "jsonl":
         return as_json

@@ -67,13 +67,13 @@ def generate(
         raise ConfigError("give either a prompt or a file of prompts with --input; an empty prompt is ''")
     for text in texts or ():
         check_utf8(text, "the prompt")
-    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     prompt = texts[0] if texts and len(texts) == 1 else None
     check_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
     generator = _load_generator(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
     with open_output(output_path) as sink:
-        if prompt is not None and output_format == "text" and generator.search.beam == 1:
+        if prompt is not None and chosen == "text" and generator.search.beam == 1:
             pieces = generator.stream(prompt, max_tokens=max_tokens)
             sink.write(prompt.encode())
             for text in pieces:
@@ -87,7 +87,7 @@ def generate(
             results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (text, continuations) in enumerate(results, start=1):
                 is_single = prompt is not None
-                written = _format_continuations(number, text, continuations, output_format, is_single=is_single)
+                written = _format_continuations(number, text, continuations, chosen, is_single=is_single)
                 sink.write(written.encode() + b"\n")
                 sink.flush()
                 done(1)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.files import check_files
+from transformer.cli.files import check_files, check_image_file
 from transformer.cli.progress import shown_while
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import say, takes_verbosity
@@ -48,8 +48,11 @@ def inspect(
     if port is not None and output_path is not None:
         raise ConfigError("--port is for the served page, --output writes a file; leave out one of them")
     check_files([], [output_path])
+    from transformer.bundle.kind import model_kind
     from transformer.pipelines.auto import read_model  # loads torch
 
+    if model_kind(model) == "image encoder":
+        check_image_file(Path(text))
     with shown_while(f"reading {model}"):
         bundle = read_model(model, None)
     if bundle.rounding_note:

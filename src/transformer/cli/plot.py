@@ -45,14 +45,14 @@ def plot(
     draws what `benchmarks/training/complexity.py` has measured. `scaling` draws what `benchmarks/training/scaling.py`
     has measured.
     """
-    from transformer import plot as figures  # loads torch
-
     needs_text = kind == "attention" or (kind == "gradients" and model is not None)
     if needs_text and (model is None or text is None):
         raise ConfigError(f"{kind} needs a model and a text; e.g. transformer plot {kind} runs/first 'A man sleeps.'")
     if kind == "scaling" and model is None:
         raise ConfigError("scaling needs a file of results; e.g. transformer plot scaling scaling.json")
-    check_files([], [output_path])
+    check_files([model] if kind in ("scaling", "complexity") else [], [output_path])
+    from transformer import plot as figures  # loads torch
+
     with shown_while(f"drawing {kind}"):
         if kind == "positions":
             figure = figures.positions(d_model, length)

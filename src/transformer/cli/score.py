@@ -60,7 +60,7 @@ def score(
 
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
-    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     pairs = _pairs(texts, source, target, invalid_choice(invalid_utf8))
     check_files([source, target] if source else [], [output_path])
     from transformer.decoding import GREEDY
@@ -75,7 +75,7 @@ def score(
             for result in score_pairs(translator, chunk):
                 number += 1
                 value = result.per_token if per_token else result.score
-                line = _as_json(number, result) if output_format == "jsonl" else f"{value:.4f}"
+                line = _as_json(number, result) if chosen == "jsonl" else f"{value:.4f}"
                 sink.write(line.encode() + b"\n")
                 notes.add(number, result.flags)
             sink.flush()

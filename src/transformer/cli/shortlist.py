@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,9 @@ from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choi
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import DataError
 
-Pair = tuple[list[int], ...]
-"""Tokens of a source and its translation."""
+if TYPE_CHECKING:
+    from transformer.decoding.shortlist_training import Pair
+
 HELD_OUT_INTERVAL, MAX_HELD_OUT = 50, 1000
 """Interval at which a pair is held out to measure the coverage of the shortlist, and the maximum number of these."""
 
@@ -55,12 +56,13 @@ def shortlist(
     tokenizers = load_bundle(model, packed_in="int8").tokenizers
     check_special_token_ids(tokenizers)
     lines = subsample_evenly(read_pairs(source, target, invalid=invalid_choice(invalid_utf8)), most_pairs)
-    sides = zip(*lines, strict=True)
+    sides = zip(*(lines or [("", "")]), strict=True)
     encoded = [
         tokenizer.encode_batch(side)
         for tokenizer, side in zip((tokenizers.source, tokenizers.target), sides, strict=True)
     ]
-    training_pairs, held_out = _split_pairs([pair for pair in zip(*encoded, strict=True) if all(pair)], source)
+    pairs = [(first, second) for first, second in zip(*encoded, strict=True) if first and second]
+    training_pairs, held_out = _split_pairs(pairs, source)
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
     with counted("pairs", ITERATIONS * len(training_pairs)) as done:
         learned_shortlist = learn_shortlist(training_pairs, sizes, best=best, frequent=frequent, done=done)
@@ -73,7 +75,7 @@ def shortlist(
     typer.echo(f"next: transformer translate {model} --shortlist {output_path}")
 
 
-def _split_pairs(pairs: Sequence[Pair], source: Path) -> tuple[list[Pair], list[Pair]]:
+def _split_pairs(pairs: "Sequence[Pair]", source: Path) -> "tuple[list[Pair], list[Pair]]":
     """Returns the pairs to learn from, and those held out to measure the coverage.
 
     Raises:

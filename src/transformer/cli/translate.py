@@ -110,7 +110,7 @@ def translate(
     Example: transformer translate runs/first "A man sleeps." "Two dogs run."
     """
     invalid, lines = invalid_choice(invalid_utf8), given_lines(texts, input_path)
-    output_format = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     check_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.runtime.allocator import freeze_gc
@@ -136,7 +136,7 @@ def translate(
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
         chunks = _chunks(input_path, invalid) if lines is None else _split_into_chunks(iter(lines))
         translated = _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
-        format_line = formatter(output_format, all_of_them=n_best is not None)
+        format_line = formatter(chosen, all_of_them=n_best is not None)
         _write_translations(translator, translated, sink, format_line, side_outputs, notes)
 
 

@@ -33,6 +33,7 @@ RULES: Final = (
 
 VALUES: Final = (
     (r"(?:Value error, )?'(.*)' is not one of (.*?)\.?", "={0!r} is unknown; choose one of {1}"),
+    (r"[Pp]ath '(.*)' is not readable\.?", "={0!r} cannot be read; change its permissions, or take another file"),
     (r"'(.*)' is not a valid int(?:eger)?\.?", "={0!r} is not a whole number; give e.g. 4"),
     (r"'(.*)' is not a valid float\.?", "={0!r} is not a number; give e.g. 0.5"),
     (r"(.*) is not in the range x>=(.*?)\.", "={0} is too small; give at least {1}"),

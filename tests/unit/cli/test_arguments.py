@@ -140,6 +140,40 @@ def test_a_prompt_is_only_for_terminals(tiny_run: Path) -> None:
     assert result.stdout.count("\n") == 1
 
 
+CONTRADICTIONS = {
+    "translate {model} x --format moses --json": "--format moses and --json contradict each other",
+    "translate {model} x --json --format text": "--format text and --json contradict each other",
+    "score {model} x y --format text --json": "--format text and --json contradict each other",
+    "generate {model} x --format text --json": "--format text and --json contradict each other",
+    "classify {model} x --format text --json": "--format text and --json contradict each other",
+    "fill {model} [MASK] --format text --json": "--format text and --json contradict each other",
+    "check {text} {text} --format html --json": "--format html and --json contradict each other",
+    "embed {model} x --top 3": "--top has no effect without --nearest",
+    "embed {model} x --json --output {new}.npy": "is to be an array, but --json asks for JSON",
+    "embed {model} x --nearest y --output {new}": "leave out --output",
+    "inspect {model} x --port 8000 --output {new}": "--port is for the served page, --output writes a file",
+    "perplexity {model} {text} --input {text}": "texts as arguments and --input are mutually exclusive",
+}
+
+
+@pytest.mark.parametrize("line", CONTRADICTIONS)
+def test_options_that_contradict_each_other_are_refused(line: str, tmp_path: Path) -> None:
+    """Catches an option that silently overrides another, or a model that is loaded first; the model does not exist."""
+    names = {"model": "no-model", "text": write_lines(tmp_path / "text", ["one"]), "new": tmp_path / "new"}
+    result = run(*line.format(**names).split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert CONTRADICTIONS[line] in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_format_goes_with_its_json(tmp_path: Path) -> None:
+    """Catches a refusal of options that say the same."""
+    text = write_lines(tmp_path / "text", ["one two"] * 3)
+    reports = [run("check", text, text, *options).stdout for options in (["--json"], ["--json", "--format", "json"])]
+    assert reports[0] == reports[1]
+    assert json.loads(reports[0])
+
+
 MISSING = (
     "translate {model} --input *{no}", "translate {model} x --prefix *{no}", "translate {model} x --glossary *{no}",
     "translate {model} x --ban *{no}", "translate {model} x --shortlist *{no}", "translate {model} --input *{folder}",

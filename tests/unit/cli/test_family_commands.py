@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from samples import idx, write_lines
 from substitution import substitute
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.bundle.huggingface import write_published
+from transformer.bundle.kind import model_kind
 from transformer.bundle.languages import recorded_languages
 from transformer.decoding import Sampling, Search
 from transformer.errors import BundleError, ConfigError, DataError
@@ -134,6 +136,42 @@ def test_a_stream_waits_for_whole_characters(monkeypatch: pytest.MonkeyPatch) ->
     written = tokenizer.encode_running(["é€ 𝄞ü\n \n"])[0]
     substitute(monkeypatch, "text_generation.stream_tokens", lambda *_: iter(written))
     assert list(generator.stream("ü")) == ["é", "€", " ", "𝄞", "ü", "\n", " ", "\n"]
+
+
+def test_images_are_checked_before_the_model_is_loaded(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a wrong path that is reported after minutes; the weights are damaged, which loading would report."""
+    model = shutil.copytree(models["vit"], tmp_path / "vit")
+    (weights,) = model.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:100])
+    text = write_lines(tmp_path / "text.png", ["no image"])
+    cases = {
+        ("x.png",): "x.png: No such file or directory", (tmp_path,): "Is a directory",
+        (text,): "not an image that can be read", ("--input", text): "holds texts, but the model reads images",
+        (): "images are missing", ("--evaluate", text): "is not a folder; for an IDX file, give --labels too",
+    }  # fmt: skip
+    for arguments, message in cases.items():
+        result = run("classify", model, *arguments)
+        assert result.returncode == 2
+        assert message in result.stderr, arguments
+        assert result.stderr.count("\n") == 1
+    assert model_kind(model) == "image encoder"
+    assert [model_kind(models[name]) for name in ("gpt", "bert")] == ["language model", "encoder"]
+    write_published(load_bundle(models["vit"]), tmp_path / "published")
+    assert model_kind(tmp_path / "published") == "image encoder"
+    assert [model_kind(path) for path in (tmp_path, tmp_path / "none", text)] == [None, None, None]
+
+
+def test_accuracies_can_be_had_as_json(models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches text where JSON was asked for, and figures that differ from those of the text."""
+    labelled = write_lines(tmp_path / "labels.tsv", ["abc\tcold", "defg\thot", "gh\tcold"])
+    text = run("classify", models["bert"], "--evaluate", labelled).stdout
+    figures = json.loads(run("classify", models["bert"], "--evaluate", labelled, "--json").stdout)
+    assert text == f"accuracy {100 * figures['accuracy']:.2f} %  ({figures['correct']} of {figures['examples']})\n"
+    pairs = write_lines(tmp_path / "pairs.tsv", ["abc\tcba", "defg\tgfed"])
+    text = run("embed", models["bert"], "--evaluate", pairs).stdout
+    figures = json.loads(run("embed", models["bert"], "--evaluate", pairs, "--json").stdout)
+    assert [int(line.split("(")[1].split()[0]) for line in text.splitlines()] == [figures["first"], figures["second"]]
+    assert figures["pairs"] == 2
 
 
 def test_perplexity_takes_texts_files_and_standard_input(models: dict[str, Path], tmp_path: Path) -> None:
