@@ -24,6 +24,7 @@ from transformer.models.size import check_size_of_weights
 from transformer.storage.atomic import whole_folder
 from transformer.storage.disk_space import check_space
 from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_bytes
+from transformer.storage.verified_folder import MANIFEST
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
@@ -51,6 +52,8 @@ def read_published(folder: Path) -> Bundle:
             unsupported model: one of another type, with other parameters, or with an unknown setting that changes the
             computation.
     """
+    if (folder / MANIFEST).is_file():
+        raise BundleError(f"{folder} is not a published model, but one of this program; commands take it as it is")
     files = _small_files(folder)
     if CONFIG not in files:
         raise BundleError(

@@ -78,6 +78,11 @@ def main() -> None:
         sys.exit(end.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(EXIT_INTERRUPTED)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package == PROGRAM:
+            _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
+        _refuse(error, f"the package {package} is missing, which this command needs; pip install {package}")
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "cannot be read or written"
         _refuse(error, f"{error.filename or 'input or output'}: {reason}; check path, permissions and disk space")

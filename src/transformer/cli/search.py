@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from transformer.cli.kernel_note import note_missing_kernels
-from transformer.errors import ConfigError
+from transformer.errors import BundleError, ConfigError
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
@@ -102,9 +102,16 @@ class Loading:
     copy: bool = True
 
     def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
-        """Loads the translator of a model."""
+        """Loads the translator of a model.
+
+        Raises:
+            BundleError: The model cannot be read, or does not translate.
+        """
+        from transformer.bundle.kind import model_kind
         from transformer.pipelines.auto import load_translator  # loads torch
 
+        if model_kind(model) not in (None, "encoder-decoder"):
+            raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
         note_missing_kernels()
         if self.split is not None:
             options["split"] = self.split

@@ -43,6 +43,17 @@ def test_an_unexpected_error_is_one_line(
     )
 
 
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a request to report an installation that lacks a package, and blame of a package for a fault in ours."""
+    error = ModuleNotFoundError("No module named 'sacrebleu.metrics'", name="sacrebleu.metrics")
+    assert fail_with(monkeypatch, error, "evaluate") == 2
+    message = "error: the package sacrebleu is missing, which this command needs; pip install sacrebleu\n"
+    assert capsys.readouterr().err == message
+    own = ModuleNotFoundError("No module named 'transformer.x'", name="transformer.x")
+    assert fail_with(monkeypatch, own, "evaluate") == 1
+    assert "failed unexpectedly (ModuleNotFoundError)" in capsys.readouterr().err
+
+
 def test_memory_that_runs_out_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches a request to report what is no error of the program."""
     assert fail_with(monkeypatch, MemoryError(), "check") == 1

@@ -161,6 +161,30 @@ def test_images_are_checked_before_the_model_is_loaded(models: dict[str, Path], 
     assert [model_kind(path) for path in (tmp_path, tmp_path / "none", text)] == [None, None, None]
 
 
+WRONG_KINDS = {
+    "translate {gpt} abc": "does not translate", "evaluate {bert} --source {text} --reference {text}": "not translate",
+    "score {vit} a b": "does not translate", "generate {bert} abc": "is not a language model",
+    "perplexity {vit} --input {text}": "is not a language model", "classify {gpt} abc": "is not a classifier",
+    "embed {gpt} abc": "is not a text encoder", "fill {vit} [MASK]": "is not a text encoder",
+    "import {gpt} --output {new}": "is not a published model, but one of this program",
+    "inspect {vit} abc --output {new}": "abc: No such file or directory",
+    "info {text}": "is a file; give the folder of the model", "info /dev/null": "/dev/null is a file; give the folder",
+    "shortlist {bert} --source {long} --target {long} --output {new}": "has 0 pairs with text on both sides",
+    "plot scaling *": "*: No such file or directory; check the path",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG_KINDS)
+def test_a_wrong_model_or_file_is_refused_in_one_line(line: str, models: dict[str, Path], tmp_path: Path) -> None:
+    """Catches tracebacks, advice for another case, words of a library, and a model that is loaded in vain."""
+    text, long = write_lines(tmp_path / "text", ["abc"]), write_lines(tmp_path / "long", ["x" * 300_000])
+    result = run(*line.format(**models, text=text, long=long, new=tmp_path / "new").split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert WRONG_KINDS[line] in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+
+
 def test_accuracies_can_be_had_as_json(models: dict[str, Path], tmp_path: Path) -> None:
     """Catches text where JSON was asked for, and figures that differ from those of the text."""
     labelled = write_lines(tmp_path / "labels.tsv", ["abc\tcold", "defg\thot", "gh\tcold"])

@@ -10,7 +10,7 @@ import typer.main
 
 from commands import run
 from transformer.cli.app import COMMANDS, make_app
-from transformer.cli.usage import OLD_SPELLINGS, with_current_spellings
+from transformer.cli.usage import OLD_SPELLINGS, usage_error, with_current_spellings
 
 MISTAKES = {
     "": "error: the command is missing; give one, e.g. translate, see transformer --help\n",
@@ -34,6 +34,14 @@ MISTAKES = {
     "train a --fresh=1": "error: --fresh takes no value; leave out what stands after the =, see transformer train "
     "--help\n",
 }
+
+
+def test_a_file_without_permission_is_named() -> None:
+    """Catches the words of a library; root may read every file, so the message is given."""
+    message = usage_error("Invalid value for '--input': Path '/a b' is not readable.", "translate", [])
+    assert message == (
+        "--input='/a b' cannot be read; change its permissions, or take another file, see transformer translate --help"
+    )
 
 
 @pytest.mark.parametrize("arguments", MISTAKES)
