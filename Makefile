@@ -32,7 +32,7 @@ check: lint
 	$(PYTEST) $(TWO_PROCESSES) -m "not slow and not soak" --ignore=tests/compile --durations=10
 
 # All that continuous integration runs.
-test: check
+test: check docs
 	$(PYTEST) $(TWO_PROCESSES) -m slow --ignore=tests/compile --durations=25
 	$(PYTEST) --no-shapes tests/compile
 	TRANSFORMER_KERNELS=off $(PYTEST) $(TWO_PROCESSES) $(WITHOUT_KERNELS)

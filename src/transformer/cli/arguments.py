@@ -16,11 +16,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, one object
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
-def chosen_format(given: str | None, default: str, json_format: str, *, as_json: bool) -> str:
+def chosen_format(chosen: str | None, default: str, json_format: str, *, as_json: bool) -> str:
     """Returns the output format that --format and --json choose together.
 
     Args:
-        given: Value of --format; None if it was not given.
+        chosen: Value of --format; None if it was not given.
         default: Format without both options.
         json_format: Format that --json stands for.
         as_json: Whether --json was given.
@@ -28,9 +28,9 @@ def chosen_format(given: str | None, default: str, json_format: str, *, as_json:
     Raises:
         ConfigError: The options name two formats.
     """
-    if as_json and given not in (None, json_format):
-        raise ConfigError(f"--format {given} and --json contradict each other; leave out one of them")
-    return json_format if as_json else given or default
+    if as_json and chosen not in (None, json_format):
+        raise ConfigError(f"--format {chosen} and --json contradict each other; leave out one of them")
+    return json_format if as_json else chosen or default
 
 
 def given_lines(texts: Sequence[str] | None, input_path: Path | None) -> list[str] | None:

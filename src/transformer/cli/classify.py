@@ -100,7 +100,7 @@ def _check_images(
     """Checks the inputs of a model of images, before it is loaded.
 
     Raises:
-        ConfigError: There are no images, or texts instead.
+        ConfigError: Images are missing, or texts came instead.
         DataError: A file is missing, a folder, or not an image; or an IDX file comes without labels.
     """
     if evaluate is not None:
@@ -108,8 +108,8 @@ def _check_images(
             raise DataError(f"{evaluate} is not a folder; for an IDX file, give --labels too")
         return
     if not arguments:
-        given = f"{input_path} holds texts, but the model reads images" if input_path else "images are missing"
-        raise ConfigError(f"{given}; give image files as arguments")
+        problem = f"{input_path} holds texts, but the model reads images" if input_path else "images are missing"
+        raise ConfigError(f"{problem}; give image files as arguments")
     for argument in arguments:
         check_image_file(Path(argument))
 

@@ -165,10 +165,10 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str, *, as_json:
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts of the same meaning per line")
     first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
-    found = {"first": count_nearest_matches(first, second), "second": count_nearest_matches(second, first)}
+    matches_by_side = {"first": count_nearest_matches(first, second), "second": count_nearest_matches(second, first)}
     if as_json:
-        typer.echo(json.dumps({"pairs": len(rows), **found}))
-    for name, matches in () if as_json else found.items():
+        typer.echo(json.dumps({"pairs": len(rows), **matches_by_side}))
+    for name, matches in () if as_json else matches_by_side.items():
         typer.echo(
             f"{name} texts nearest to their pair: {100 * matches / len(rows):.2f} %  ({matches:,} of {len(rows):,})"
         )

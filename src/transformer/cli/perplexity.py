@@ -69,7 +69,7 @@ def perplexity(
 def _file_or_texts(arguments: list[str], input_path: Path | None) -> tuple[list[str], Path | None]:
     """Returns the texts, and the file.
 
-    A single argument is the file if it is one word, even if there is no such file, so that a mistyped name is not
+    A single argument is the file if it is one word, even if the file does not exist, so that a mistyped name is not
     scored as a text; or if it is the name of a file that exists.
     """
     if len(arguments) != 1 or input_path is not None:

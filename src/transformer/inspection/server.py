@@ -28,7 +28,7 @@ NO_PAGE: Final = b"There is no such page; open the address that transformer insp
 LOST_PAGE: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>No longer kept</title>
 <p>This pass is not known, or no longer kept: transformer inspect was started anew, or many others were computed since.
-<p><a href="/?token={token}">Go back to the first pass</a>, and make the changes again.
+<p><a href="/?token={token}">Open the first pass</a>, and make the changes again.
 </html>
 """
 MAX_REQUEST: Final = 1 << 20

@@ -34,7 +34,7 @@ def recipe_path(name: str) -> Path:
         return FOLDER / f"{name}.toml"
     similar = get_close_matches(name, recipe_names(), n=1)
     hint = f"did you mean {similar[0]}?" if similar else "`transformer recipes` lists those that come with the program"
-    raise ConfigError(f"there is no file and no recipe called {name}; {hint}")
+    raise ConfigError(f"neither a file nor a recipe is called {name}; {hint}")
 
 
 def summary(name: str) -> str:

@@ -128,7 +128,7 @@ def test_an_unknown_pass_leads_back(server: InspectorServer) -> None:
     text = page.decode()
     assert text.startswith("<!doctype html>")
     assert "no longer kept" in text
-    link = re.search(r'<a href="/\?token=([^"&]+)">Go back to the first pass</a>', text)
+    link = re.search(r'<a href="/\?token=([^"&]+)">Open the first pass</a>', text)
     assert link
     assert ask(server, "/", token=link[1])[0] == 200
     assert ask(server, "/nowhere")[1] == b"There is no such page; open the address that transformer inspect printed."
