@@ -23,6 +23,7 @@ extensions = [
     "source_links",
     "generated_pages",
     "inspector_pages",
+    "scrolling_code",
 ]
 exclude_patterns = ["_build", "_extensions", "reference/_generated/README.md"]
 
