@@ -28,13 +28,16 @@ def test_attention_shows_the_weights_of_every_head(tiny_run: Path) -> None:
     assert [label.get_text() for label in panels[0].get_yticklabels()] == recorded.example.tokens["T_dec"]
 
 
-def test_a_model_in_int8_is_named(tiny_run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_model_in_int8_is_named(tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Catches figures of rounded weights without a note, and a note in spite of --quiet."""
     save_quantized(tmp_path / "int8", load_bundle(tiny_run))
     plot.attention(tmp_path / "int8", "one two")
-    assert "is stored in int8; its weights are read as float32" in capfd.readouterr().err
+    assert "is stored in int8; its weights are read as float32" in caplog.text
+    caplog.clear()
     takes_verbosity(lambda: plot.gradients(tmp_path / "int8", "one two") and None)(quiet=True)
-    assert capfd.readouterr().err == ""
+    assert caplog.text == ""
+    plot.gradients(tmp_path / "int8", "one two")
+    assert "is stored in int8" in caplog.text
 
 
 def test_attention_that_is_not_there_is_refused(tiny_run: Path) -> None:
