@@ -32,8 +32,13 @@ class BuildKernels(build_ext):
         return f"{fullname.replace('.', os.sep)}.so"
 
     def build_extensions(self) -> None:
-        """Compiles each source file once per variant, then links the libraries; one that fails is left out."""
+        """Compiles each source file once per variant, then links the libraries; one that fails is left out.
+
+        Libraries that were compiled in the folder of the sources are copied, because an editable installation builds
+        in a new folder each time.
+        """
         outdated = [extension for extension in self.extensions if self._is_outdated(extension)]
+        outdated = [extension for extension in outdated if not self._is_copied(extension)]
         self._total = sum(len(extension.sources) for extension in outdated)
         self._done, self._lock, self._started = 0, Lock(), time.monotonic()
         if outdated:
@@ -54,10 +59,23 @@ class BuildKernels(build_ext):
         if outdated:
             self._show("compiled the kernels", "\n")
 
+    def _is_copied(self, extension: Extension) -> bool:
+        target = Path(self.get_ext_fullpath(extension.name))
+        compiled = Path("src", self.get_ext_filename(extension.name))
+        if self.force or not compiled.exists() or compiled.stat().st_mtime < self._newest_source(extension):
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.copy_file(str(compiled), str(target))
+        return True
+
     def _is_outdated(self, extension: Extension) -> bool:
         target = Path(self.get_ext_fullpath(extension.name))
-        newest = max(Path(path).stat().st_mtime for path in [*extension.sources, *extension.depends, __file__])
+        newest = self._newest_source(extension)
         return bool(self.force) or not target.exists() or target.stat().st_mtime < newest
+
+    @staticmethod
+    def _newest_source(extension: Extension) -> float:
+        return max(Path(path).stat().st_mtime for path in [*extension.sources, *extension.depends, __file__])
 
     def _compile(self, extension: Extension, source: str) -> str:
         folder = Path(self.build_temp) / extension.name
