@@ -41,6 +41,8 @@ WRITERS = {
 """Command of each writer, and the beginning of the path that its message names. A demo that has room takes minutes."""
 SIZE_LIMIT = 4000
 """Maximum bytes of a file, fewer than each output has, but more than the notes on standard error."""
+MEASURED = {"average", "export", "import", "quantize"}
+"""Writers that compare the size of a model with the free space before they write it."""
 STREAMED = {
     "evaluate, output",
     "translate",
@@ -138,7 +140,7 @@ def test_nothing_stands_under_the_final_name(
         assert_works(commands, arguments, final, name)
         return
     with small_disk(disk):
-        check(commands(*arguments), "No space left on device", left)
+        check(commands(*arguments), "are free" if name in MEASURED else "No space left on device", left)
         (disk / "filler").unlink()
         assert_works(commands, arguments, final, name)
 
