@@ -1,4 +1,4 @@
-"""Lets the keyboard reach code, which scrolls on its own where it is wider than the page."""
+"""Lets the keyboard reach code and tables, which scroll on their own where they are wider than the page."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from sphinx.application import Sphinx
 
 
 def make_focusable(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    """Adds code blocks of a page to the order in which the tab key visits elements."""
+    """Adds code blocks and tables of a page to the order in which the tab key visits elements."""
     if "body" in context:
-        context["body"] = context["body"].replace("<pre>", '<pre tabindex="0">')
+        body = context["body"].replace("<pre>", '<pre tabindex="0">')
+        context["body"] = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
