@@ -60,7 +60,7 @@ class _BarProgress:
 
 
 class _LineProgress:
-    """Writes a line at the beginning of each stage, and every ten seconds of it."""
+    """Writes a line every ten seconds of a stage."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
@@ -71,8 +71,9 @@ class _LineProgress:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._last_written = stage, now, now
-            self._write_line(f"{printable(stage)} ...")
         elif now - self._last_written >= LINE_SECONDS:
             self._last_written = now
             of_total = f" of {total:,} ({done / total:.0%})" if total else ""
-            self._write_line(f"{stage}: {done:,}{of_total}, {done / (now - self._started + 1e-9):,.0f} a second")
+            self._write_line(
+                f"{printable(stage)}: {done:,}{of_total}, {done / (now - self._started + 1e-9):,.0f} a second"
+            )

@@ -270,7 +270,7 @@ def test_progress_without_a_terminal_is_plain_lines(
     with show_progress() as progress:
         for done in range(100):
             progress("tokens", done, 100)
-    assert capfd.readouterr().err == "tokens ...\n"
+    assert capfd.readouterr().err == ""
     substitute(monkeypatch, "progress.LINE_SECONDS", 0.0)
     with show_progress() as progress:
         progress("survey", 1, None)
@@ -279,8 +279,8 @@ def test_progress_without_a_terminal_is_plain_lines(
         progress("tokens", 1000, 2000)
     captured = capfd.readouterr()
     assert re.fullmatch(
-        r"survey \.\.\.\nsurvey: 2, [\d,]+ a second\n"
-        r"tokens \.\.\.\ntokens: 1,000 of 2,000 \(50%\), [\d,]+ a second\n",
+        r"survey: 2, [\d,]+ a second\n"
+        r"tokens: 1,000 of 2,000 \(50%\), [\d,]+ a second\n",
         captured.err,
     )
     assert not captured.out
