@@ -1,4 +1,4 @@
-"""The kind of a model, told without loading it."""
+"""The kind of a model, read from its small files."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from transformer.storage.verified_folder import MANIFEST
 def model_kind(path: Path) -> str | None:
     """Returns the kind of a model, see `Family.kind`, from its small files alone.
 
-    None if they do not suffice, e.g. because the model does not exist; loading it reports what is wrong.
+    Returns None if they do not suffice, e.g. because the model does not exist; loading it reports what is wrong.
     """
     try:
         folder = resolve_model(find_model(path))

@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from transformer.bundle.installed import InstalledModel
 
-EPILOG = "Example: transformer models --json"
+EPILOG = "Example: transformer models, then transformer translate en-de"
 
 
 def models(as_json: Annotated[bool, typer.Option("--json", help="print the list as JSON")] = False) -> None:
