@@ -220,7 +220,12 @@ def search_of(
     coverage: Annotated[
         float, typer.Option(min=0, help="weight of the penalty for source tokens with little attention, e.g. 0.2")
     ] = 0.0,
-    guard: Annotated[bool, typer.Option(help="search again if a translation repeats itself or does not end")] = True,
+    guard: Annotated[
+        bool,
+        typer.Option(
+            help="search again if a translation repeats itself, does not end, is empty, or changes a number or an address"
+        ),
+    ] = True,
     allow_unknown: Annotated[
         bool, typer.Option("--allow-unknown", help="allow [UNK]; it is omitted in text, shown with --format jsonl")
     ] = False,

@@ -69,7 +69,8 @@ class Search:
         limit_ends: Whether a hypothesis that reaches its limit counts as finished, as in a language model that is asked
             for a number of tokens. Otherwise, hypotheses that reached EOS are ranked above it.
         retry_degenerate: Whether a translator searches again, without repeating `RETRY_NGRAM` tokens in a row, if a
-            translation repeats itself or does not end.
+            translation repeats itself or does not end; and whether it corrects those that are empty, or change a number
+            or an address, see `Corrector`.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.

@@ -159,11 +159,17 @@ class SegmentSearcher:
             searched = [SearchedSegment(*pair) for pair in zip(pending.segments, hypotheses, strict=True)]
             return self._retry_degenerate(searched) if self._search.retry_degenerate else searched
 
-    def search_again(self, segments: Sequence[Segment]) -> list[SearchedSegment]:
-        """Returns segments with their translations; searches in this process, also while workers search for others."""
+    def search_again(self, segments: Sequence[Segment], **changes: int) -> list[SearchedSegment]:
+        """Returns segments with their translations; searches in this process, also while workers search for others.
+
+        Args:
+            segments: Segments.
+            **changes: Fields of the search that differ from those of the first one.
+        """
+        search = replace(self._search, **changes)
         is_shared = self._pool is not None and self._pool.is_busy  # another text uses the other cores
         with single_thread() if is_shared or self._config.deterministic else nullcontext():
-            hypotheses = self._collect(self._start(segments, partial(self._search_in_process, search=self._search)))
+            hypotheses = self._collect(self._start(segments, partial(self._search_in_process, search=search)))
             searched = [SearchedSegment(*pair) for pair in zip(segments, hypotheses, strict=True)]
             return self._retry_degenerate(searched) if self._search.retry_degenerate else searched
 

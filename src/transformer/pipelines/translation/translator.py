@@ -16,6 +16,7 @@ from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assembly import Assembler
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
+from transformer.pipelines.translation.correction import Corrector
 from transformer.pipelines.translation.flag_summary import FlagSummary
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.segment_search import (
@@ -72,6 +73,7 @@ class Translator:
         segmenter: Splits lines into segments.
         searcher: Searches for the translations of segments.
         assembler: Joins the translations of segments to translations of lines.
+        corrector: Translates lines again whose translations cannot be right.
         aligner: Word aligner that uses the attention of the first model.
         special_tokens: Ids of the special tokens of the target.
         end_of_source: Token id that ends a source.
@@ -113,6 +115,7 @@ class Translator:
         self.segmenter = Segmenter(config, tokenizers, sources, constraint_tokenizer, unseen)
         self.searcher = SegmentSearcher(generator, self.models, config, self.special_tokens, self.device)
         self.assembler = Assembler(config, tokenizers, self.aligner)
+        self.corrector = Corrector(config, self.segmenter, self.searcher, self._assemble)
 
     def with_options(self, **changes: Any) -> "Translator":
         """Returns a translator of the same models with other options, and with worker processes of its own.
@@ -253,14 +256,14 @@ class Translator:
         )
         if n_complete != len(pending.lines) or next(searched, None) is not None:  # n lines in, n lines out
             raise RuntimeError(f"{len(pending.lines)} lines became {n_complete} whole translations")
-        if self.config.split != "auto" or self.config.task:
-            return [self.assembler.assemble(*pair) for pair in zip(pending.segmented, by_line, strict=True)]
-        return self._assemble_complete(pending.segmented, by_line)
+        return self.corrector.correct(pending.segmented, self._assemble(pending.segmented, by_line))
 
-    def _assemble_complete(
+    def _assemble(
         self, segmented: Sequence[SegmentedLine], by_line: Sequence[list[SearchedSegment]]
     ) -> list[Translation]:
         """Assembles the translations of lines; those that lack sentences are translated sentence by sentence first."""
+        if self.config.split != "auto" or self.config.task:
+            return [self.assembler.assemble(*pair) for pair in zip(segmented, by_line, strict=True)]
         lines, results = list(segmented), list(by_line)
         lacking = [
             i for i, pair in enumerate(zip(lines, results, strict=True)) if self.assembler.lacks_sentences(*pair)
@@ -337,6 +340,7 @@ class Translator:
         self._options, self.config = replace(self._options, task=task), replace(self.config, task=task)
         self.segmenter = replace(self.segmenter, config=self.config)
         self.assembler = replace(self.assembler, config=self.config)
+        self.corrector = replace(self.corrector, config=self.config, segmenter=self.segmenter)
 
 
 def count_finished_lines(

@@ -27,20 +27,20 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
             yield index, [Hypothesis([], 0.0, finished=True, ranking_score=0.0)]
 
     substitute(monkeypatch, "segment_search.search_each", no_search)
-    translator = load(tiny_run)
+    translator = load(tiny_run, search=Search(retry_degenerate=False))
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1
     assert limits == [tokens + EXTRA_TOKENS]
-    load(tiny_run, max_target_tokens=20).translate(["one"])
+    load(tiny_run, max_target_tokens=20, search=Search(retry_degenerate=False)).translate(["one"])
     assert limits[1] == 20
-    load(tiny_run, search=Search(max_tokens=7)).translate(["one"])
+    load(tiny_run, search=Search(max_tokens=7, retry_degenerate=False)).translate(["one"])
     assert limits[2] == 8, "seven tokens and EOS"
-    load(tiny_run, search=Search(min_tokens=30)).translate(["one"])
+    load(tiny_run, search=Search(min_tokens=30, retry_degenerate=False)).translate(["one"])
     assert limits[3] == 31 + EXTRA_TOKENS
-    load(tiny_run, search=Search(min_tokens=95)).translate(["one"])
+    load(tiny_run, search=Search(min_tokens=95, retry_degenerate=False)).translate(["one"])
     assert limits[4] == 96, "all positions of the model"
     with pytest.raises(ConfigError, match="min_tokens=96 exceeds 95; choose fewer"):
-        load(tiny_run, search=Search(min_tokens=96))
+        load(tiny_run, search=Search(min_tokens=96, retry_degenerate=False))
     with pytest.raises(ConfigError, match="max_tokens=3 is below the minimum of 5; choose more"):
         Search(min_tokens=5, max_tokens=3)
 

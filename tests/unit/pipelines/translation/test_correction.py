@@ -1,0 +1,67 @@
+"""Lines that are translated again: empty translations, repeated words, changed numbers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from substitution import substitute
+from transformer.decoding import Hypothesis, Request, Search
+from transformer.pipelines.auto import load
+from transformer.pipelines.translation.translator import Translator
+from transformer.pipelines.translation.unseen import UNSEEN
+
+
+@pytest.fixture
+def copier(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> Translator:
+    """A translator that copies, but makes 512 to 52, and writes nothing, or a word too often, if nothing forbids it."""
+    translator = load(tiny_run)
+    source, target = translator.tokenizers.source, translator.tokenizers.target
+
+    def search_each(
+        _: Any, requests: Iterator[Request], search: Search, **__: Any
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for index, request in enumerate(requests):
+            text = source.decode(request.source[:-1]).replace("512", "52")
+            if "five" in text:
+                text = "five" if search.no_repeat_ngram else "five five five"
+            if "nine" in text:
+                text = "nine" * bool(search.min_tokens)
+            yield index, [Hypothesis(target.encode(text), -1.0, finished=True, ranking_score=-1.0)]
+
+    substitute(monkeypatch, "segment_search.search_each", search_each)
+    return translator
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "flag"),
+    [
+        ("one 512 two", "one 512 two", "the first translation changed '512'; translated with other numbers instead"),
+        ("five", "five", "the first translation repeated a word; searched again"),
+        (" nine ", " nine ", "the first translation was empty; searched again"),
+        ("one 6", "one 6", ""),
+    ],
+)
+def test_a_wrong_translation_is_corrected(copier: Translator, line: str, text: str, flag: str) -> None:
+    """Catches a correction that is not tried, not taken, or not told, and outer spaces that double."""
+    (translation,) = copier.translations([line])
+    assert translation.text == text
+    assert [other for other in translation.flags if not other.startswith(UNSEEN)] == [flag] * bool(flag)
+    assert translation.unseen == tuple(sorted(set(filter(str.isdigit, line))))
+    (uncorrected,) = copier.with_options(search=Search(retry_degenerate=False)).translations([line])
+    assert (uncorrected.text == text) == (not flag)
+
+
+def test_what_stays_wrong_is_told(copier: Translator) -> None:
+    """Catches a changed number without a word, where no substitute is left and the model ignores what is required."""
+    line = "512 " + " and ".join(f"{number}0 or" for number in range(2, 10))
+    (translation,) = copier.translations([line])
+    assert translation.text == line.replace("512", "52")
+    assert translation.flags[-1] == "the translation changes '512'"
+
+
+def test_the_other_lines_stay_as_they_are(copier: Translator) -> None:
+    """Catches a corrected translation that lands in another line."""
+    lines = ["one", "one 512", "", "two", "nine", "512 two"]
+    assert [translation.text for translation in copier.translations(lines)] == lines
