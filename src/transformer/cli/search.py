@@ -223,7 +223,7 @@ def search_of(
     guard: Annotated[
         bool,
         typer.Option(
-            help="search again if a translation repeats itself, does not end, is empty, or changes a number or an address"
+            help="search again if a translation loops, does not end, is empty, or changes a number or an address"
         ),
     ] = True,
     allow_unknown: Annotated[
