@@ -6,7 +6,7 @@ FROM python:3.11-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 WORKDIR /project
 COPY . .
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./models/en-de
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . ./models/en-de ./models/de-en
 
 FROM python:3.11-slim
 COPY --from=build /wheels /wheels

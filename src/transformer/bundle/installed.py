@@ -8,7 +8,7 @@ from typing import Final
 
 GROUP: Final = "transformer.models"
 """Group of the entry points: each names a model, and the package with the model's folder `bundle`."""
-PROJECT_MODELS: Final = ("en-de",)
+PROJECT_MODELS: Final = ("de-en", "en-de")
 """Models of this project, each a package in the folder `models` of the sources."""
 
 

@@ -15,7 +15,10 @@ from transformer.bundle.installed import PROJECT_MODELS
 from transformer.errors import BundleError
 
 PACKAGES = sorted(path.parent for path in (ROOT / "models").glob("*/pyproject.toml"))
-QUESTIONS = {"en-de": ("Where is the station?", "Wo ist der Bahnhof?")}
+QUESTIONS = {
+    "de-en": ("Wo ist der Bahnhof?", "Where is the station?"),
+    "en-de": ("Where is the station?", "Wo ist der Bahnhof?"),
+}
 ODD = [
     "",
     "Tom",

@@ -1,0 +1,1 @@
+"""German to English: the model that `transformer translate de-en` uses."""
