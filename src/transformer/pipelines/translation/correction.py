@@ -8,7 +8,14 @@ from typing import Final
 
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import ConstraintTokenizer
-from transformer.pipelines.translation.fidelity import ATTEMPTS, SubstitutedLine, changed_spans, repeats_word
+from transformer.pipelines.translation.fidelity import (
+    ATTEMPTS,
+    MAX_SPANS,
+    SubstitutedLine,
+    changed_spans,
+    count_spans,
+    repeats_word,
+)
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.segment_search import SearchedSegment, SegmentSearcher
 from transformer.pipelines.translation.segmentation import SEEDS_PER_LINE, SegmentedLine, Segmenter
@@ -32,12 +39,14 @@ class Corrector:
         segmenter: Splits lines into segments.
         searcher: Searches for the translations of segments.
         assemble: Joins the translations of segments to translations of lines.
+        can_require: Whether the search can be required to write phrases; a shortlist may lack their tokens.
     """
 
     config: TranslatorConfig
     segmenter: Segmenter
     searcher: SegmentSearcher
     assemble: Assemble
+    can_require: bool = True
 
     def correct(self, lines: Sequence[SegmentedLine], translations: Sequence[Translation]) -> list[Translation]:
         """Returns the translations, with better ones where possible, and with flags where something is wrong.
@@ -78,7 +87,7 @@ class Corrector:
         """Translates lines again whose translations change a number or an address: first with substitutes for them.
 
         Where no substitute survives, the numbers and addresses are required of the translation, which then tends to be
-        less fluent.
+        less fluent. A line with more than `MAX_SPANS` of them would take long, and is only reported.
         """
         changed = {i: spans for i in translated if (spans := changed_spans(lines[i].text, corrected[i].text))}
         attempts = [
@@ -93,9 +102,10 @@ class Corrector:
             if restored is not None and not changed_spans(lines[i].text, restored.text):
                 flag = f"the first translation changed {_listed(changed.pop(i))}; translated with other numbers instead"
                 corrected[i] = _corrected(lines[i], restored, flag)
-        if changed and not (self.config.search.sampling or self.config.search.groups > 1):
-            again = self._translate([self._segment(self._requiring, lines[i].text, lines[i]) for i in changed])
-            for i, translation in zip([*changed], again, strict=True):
+        if self.can_require and not (self.config.search.sampling or self.config.search.groups > 1):
+            few = [i for i in changed if count_spans(lines[i].text) <= MAX_SPANS]
+            again = self._translate([self._segment(self._requiring, lines[i].text, lines[i]) for i in few])
+            for i, translation in zip(few, again, strict=True):
                 if not changed_spans(lines[i].text, translation.text):
                     flag = f"the first translation changed {_listed(changed.pop(i))}; searched again, with it required"
                     corrected[i] = _corrected(lines[i], translation, flag)

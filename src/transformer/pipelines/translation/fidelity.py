@@ -25,6 +25,8 @@ _REPEATS: Final = 3
 """Number of times in a row that a word of a translation may not occur, unless one of the source does."""
 _SUBSTITUTES: Final = ("30", "50", "40", "20", "70", "60", "80", "90")
 """Numbers that models copy reliably, since they are frequent in all corpora."""
+MAX_SPANS: Final = len(_SUBSTITUTES)
+"""Maximum number of numbers and addresses of a line that is translated again."""
 ATTEMPTS: Final = 3
 """Number of choices of substitutes that a line is translated with."""
 
@@ -73,6 +75,11 @@ def _changed_numbers(line: str, translation: str) -> list[str]:
 def _ascii(digits: str) -> str:
     """Returns a number without leading zeros, in the digits 0 to 9; one of a thousand digits as it is."""
     return str(int(digits)) if len(digits) < 1000 else digits
+
+
+def count_spans(line: str) -> int:
+    """Returns how many numbers and addresses a line has, without those in tags."""
+    return sum(match["span"] is not None for match in _SPAN.finditer(line))
 
 
 def repeats_word(line: str, translation: str) -> bool:

@@ -115,7 +115,7 @@ class Translator:
         self.segmenter = Segmenter(config, tokenizers, sources, constraint_tokenizer, unseen)
         self.searcher = SegmentSearcher(generator, self.models, config, self.special_tokens, self.device)
         self.assembler = Assembler(config, tokenizers, self.aligner)
-        self.corrector = Corrector(config, self.segmenter, self.searcher, self._assemble)
+        self.corrector = Corrector(config, self.segmenter, self.searcher, self._assemble, can_require=shortlist is None)
 
     def with_options(self, **changes: Any) -> "Translator":
         """Returns a translator of the same models with other options, and with worker processes of its own.

@@ -1,13 +1,15 @@
 """Lines that are translated again: empty translations, repeated words, changed numbers."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from substitution import substitute
-from transformer.decoding import Hypothesis, Request, Search
+from transformer.decoding import Hypothesis, Request, Search, Shortlist
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.translator import Translator
 from transformer.pipelines.translation.unseen import UNSEEN
@@ -15,7 +17,10 @@ from transformer.pipelines.translation.unseen import UNSEEN
 
 @pytest.fixture
 def copier(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> Translator:
-    """A translator that copies, but makes 512 to 52, and writes nothing, or a word too often, if nothing forbids it."""
+    """A translator that copies, but writes nothing, or a word too often, if nothing forbids it.
+
+    It makes 512 to 52, and loses all digits next to "eight", unless phrases are required.
+    """
     translator = load(tiny_run)
     source, target = translator.tokenizers.source, translator.tokenizers.target
 
@@ -23,7 +28,9 @@ def copier(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> Translator:
         _: Any, requests: Iterator[Request], search: Search, **__: Any
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         for index, request in enumerate(requests):
-            text = source.decode(request.source[:-1]).replace("512", "52")
+            text = source.decode(request.source[:-1])
+            if not request.required:
+                text = re.sub(r"\d+", "", text) if "eight" in text else text.replace("512", "52")
             if "five" in text:
                 text = "five" if search.no_repeat_ngram else "five five five"
             if "nine" in text:
@@ -41,6 +48,7 @@ def copier(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> Translator:
         ("five", "five", "the first translation repeated a word; searched again"),
         (" nine ", " nine ", "the first translation was empty; searched again"),
         ("one 6", "one 6", ""),
+        ("eight 512", "eight 512", "the first translation changed '512'; searched again, with it required"),
     ],
 )
 def test_a_wrong_translation_is_corrected(copier: Translator, line: str, text: str, flag: str) -> None:
@@ -54,10 +62,20 @@ def test_a_wrong_translation_is_corrected(copier: Translator, line: str, text: s
 
 
 def test_what_stays_wrong_is_told(copier: Translator) -> None:
-    """Catches a changed number without a word, where no substitute is left and the model ignores what is required."""
-    line = "512 " + " and ".join(f"{number}0 or" for number in range(2, 10))
+    """Catches a changed number without a word, and a line of many numbers that takes long."""
+    line = "512 or " + " and ".join(f"{number}0 or" for number in range(2, 10))
     (translation,) = copier.translations([line])
     assert translation.text == line.replace("512", "52")
+    assert translation.flags[-1] == "the translation changes '512'"
+
+
+def test_a_shortlist_is_not_required_to_write_what_it_lacks(copier: Translator) -> None:
+    """Catches a translation of probability 0."""
+    tokenizers = copier.tokenizers
+    tokens = torch.arange(tokenizers.target.vocab_size)
+    shortlist = Shortlist(tokens, tokens[:1].expand(tokenizers.source.vocab_size, 1).contiguous(), len(tokens))
+    (translation,) = Translator(copier.model, tokenizers, shortlist=shortlist).translations(["eight 512"])
+    assert translation.text.strip() == "eight"
     assert translation.flags[-1] == "the translation changes '512'"
 
 
