@@ -163,6 +163,10 @@ class Engine(Protocol):
         """Models by name, in the order in which they were given."""
         ...
 
+    async def open(self) -> None:
+        """Joins the running event loop, before any other call; begins to load models if settings ask for preloading."""
+        ...
+
     async def run(self, job: Job) -> list[Mapping[str, Any]]:
         """Returns the results of a job's items, in order.
 
