@@ -21,6 +21,7 @@ def supports_attention(width: int, mask: Bool[Tensor, "..."] | None) -> bool:
 class AttentionArgs(ctypes.Structure):
     """Arguments of the kernel, with the fields of the C++ struct `Attention` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
         ("last", ctypes.c_void_p), ("cache_indirection", ctypes.c_void_p), ("out", ctypes.c_void_p),
@@ -86,10 +87,8 @@ def cached_attention(
     out = torch.empty(batch, queries, heads * width, dtype=query.dtype, device="cpu")
     args = attention_args(keys, values, positions, queries, mask=mask)
     args.query, args.out = query.data_ptr(), out.data_ptr()
-    args.is_full_sequence, args.allow_bf16 = (
-        is_bf16 or (is_full_sequence and keys.dtype == torch.float32),
-        allow_bf16,
-    )
+    args.is_whole = is_bf16 or (is_full_sequence and keys.dtype == torch.float32)
+    args.may_round = allow_bf16
     args.query_batch, args.query_stride = query.stride()[:2]
     compiled.transformer_attention(ctypes.byref(args), threads_for(4 * batch * heads * queries * positions * width))
     return out

@@ -15,6 +15,7 @@ POINTER, LONG = ctypes.c_void_p, ctypes.c_long
 class HeadsArgs(ctypes.Structure):
     """Address and strides of queries, keys or values, with the fields of the C++ struct `Heads` in kernels.h."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (("data", POINTER), ("batch", LONG), ("head", LONG), ("position", LONG))
 
     @classmethod
@@ -26,6 +27,7 @@ class HeadsArgs(ctypes.Structure):
 class TrainingAttentionArgs(ctypes.Structure):
     """Arguments of the kernel, with the fields of the C++ struct `TrainedAttention` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         *((name, HeadsArgs) for name in ("query", "keys", "values", "d_query", "d_keys", "d_values")),
         *((name, POINTER) for name in ("mask", "weights", "out")),

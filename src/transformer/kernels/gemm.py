@@ -14,6 +14,7 @@ from transformer.kernels.library import library, threads_for
 class MatrixArgs(ctypes.Structure):
     """Address and layout of a matrix, with the fields of the C++ struct `Layout` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         ("data", ctypes.c_void_p), ("stride", ctypes.c_long), ("is_bfloat16", ctypes.c_int),
         ("is_transposed", ctypes.c_int), ("is_padded", ctypes.c_int),
@@ -38,6 +39,7 @@ class MatrixArgs(ctypes.Structure):
 class EpilogueArgs(ctypes.Structure):
     """An `Epilogue`, with the fields of the C++ struct `Epilogue` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         ("bias", ctypes.c_void_p), ("factor_matrix", ctypes.c_void_p), ("factor_stride", ctypes.c_long),
         ("factor", ctypes.c_float), ("has_derivatives", ctypes.c_int), ("accumulate", ctypes.c_int),

@@ -18,12 +18,14 @@ N_SELF_ATTENTION_MATRICES: Final = 4
 class NormArgs(ctypes.Structure):
     """Parameters of a layer normalization, with the fields of the C++ struct `Norm` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (("alpha", ctypes.c_void_p), ("beta", ctypes.c_void_p), ("eps", ctypes.c_float))
 
 
 class LayerArgs(ctypes.Structure):
     """Weights of a decoder layer, with the fields of the C++ struct `Layer` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (
             "queries_keys_values", "self_out", "linear_1", "linear_2", "source_query", "source_out",

@@ -40,6 +40,7 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 class PackedMatrixArgs(ctypes.Structure):
     """Description of a packed weight, with the fields of the C++ struct `Matrix` in kernels.h, in its order."""
 
+    __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         ("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("scales", ctypes.c_void_p),
         ("offsets", ctypes.c_void_p), ("inner", ctypes.c_long), ("columns", ctypes.c_long),

@@ -30,7 +30,12 @@ from transformer.kernels import (
     reorder_cache,
     unavailable_reason,
 )
+from transformer.kernels.attention import AttentionArgs
+from transformer.kernels.attention_autograd import HeadsArgs, TrainingAttentionArgs
+from transformer.kernels.gemm import EpilogueArgs, MatrixArgs
+from transformer.kernels.layer_step import LayerArgs, NormArgs
 from transformer.kernels.library import INSTRUCTION_SETS, TORCH_CAPABILITIES, _load_library, instruction_set
+from transformer.kernels.packed_linear import PackedMatrixArgs
 
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
 CAPABILITIES = torch.cpu.get_capabilities()
@@ -79,6 +84,19 @@ def test_a_setting_chooses_the_kernels() -> None:
         "transformer.errors.ConfigError: TRANSFORMER_KERNELS='sse' is unknown; "
         "choose one of off, amx, avx512, avx2, or leave it unset"
     )
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        AttentionArgs, EpilogueArgs, HeadsArgs, LayerArgs, MatrixArgs, NormArgs, PackedMatrixArgs,
+        TrainingAttentionArgs,
+    ],
+)  # fmt: skip
+def test_a_misspelled_argument_is_refused(structure: type[ctypes.Structure]) -> None:
+    """Catches arguments of a kernel that are set under a name that is no field, so that the kernel never sees them."""
+    with pytest.raises(AttributeError):
+        structure().no_such_field = 1
 
 
 def test_kernels_that_do_not_load_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

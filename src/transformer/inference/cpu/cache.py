@@ -79,7 +79,7 @@ class IndirectKVCache(PackedCache):
         other = IndirectKVCache(self.keys, self.values, cache_indirection)
         if self._descriptor is not None and self.cache_indirection is not None:
             other._descriptor = descriptor = self._descriptor
-            descriptor.cache_indirection, descriptor.holders_stride, descriptor.batch = (
+            descriptor.cache_indirection, descriptor.indirection_stride, descriptor.batch = (
                 cache_indirection.data_ptr(),
                 cache_indirection.stride(0),
                 len(cache_indirection),
