@@ -50,9 +50,10 @@ ARROWS = {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
         "reporting", "runtime", "storage", "tokenizers", "training", "transformer",
     },
+    "serving": {"bundle", "config", "decoding", "models", "pipelines", "runtime", "storage", "text", "tokenizers"},
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "pipelines",
-        "plot", "recipes", "reporting", "run", "runtime", "storage", "text", "tokenizers", "training",
+        "plot", "recipes", "reporting", "run", "runtime", "serving", "storage", "text", "tokenizers", "training",
     },
     "__init__": {"decoding", "errors", "pipelines", "run", "transformer"},
     "__main__": {"cli"},
@@ -117,7 +118,7 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
 
 COMMANDS = [
     "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "score", "quantize",
-    "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill",
+    "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill", "serve",
 ]  # fmt: skip
 SHOW_HELP = """
 import os, sys, traceback

@@ -18,7 +18,7 @@ UsageError: Any = typer.BadParameter.__base__  # base class of all errors in opt
 COMMANDS: Final = (
     "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "shortlist",
     "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report", "inspect", "plot",
-    "recipes", "models", "doctor", "docs",
+    "serve", "recipes", "models", "doctor", "docs",
 )  # fmt: skip
 MODULES: Final = {"import": "import_model"}
 """Each command is a function in a module of the same name, except those whose name is a Python keyword."""
