@@ -153,7 +153,7 @@ class Generator:
 
     def _encode_prompts(self, prompts: Sequence[str], max_tokens: int) -> list[list[int]]:
         """Returns the tokens of the prompts after checking their lengths."""
-        encoded = [self._encode_prompt(prompt) for prompt in prompts]
+        encoded = [self.encode_prompt(prompt) for prompt in prompts]
         seq_len = self.model.seq_len
         for number, tokens in enumerate(encoded, start=1):
             where = f"prompt {number}: " if len(encoded) > 1 else ""
@@ -175,19 +175,23 @@ class Generator:
             ConfigError: The prompt exceeds the model's positions; or, when the first text is requested, the search
                 has a beam.
         """
+        return (text for text, _ in self.stream_counted(prompt, max_tokens=max_tokens) if text)
+
+    def stream_counted(self, prompt: str, *, max_tokens: int = 200) -> Iterator[tuple[str, int]]:
+        """Same as `stream`, but yields each text with the number of its tokens; the last text may be empty."""
         (encoded,) = self._encode_prompts([prompt], 0)
         return self._stream_text(encoded, max_tokens)
 
-    def _stream_text(self, prompt: list[int], max_tokens: int) -> Iterator[str]:
+    def _stream_text(self, prompt: list[int], max_tokens: int) -> Iterator[tuple[str, int]]:
         shown, pending = list(prompt), list[int]()
         for token in self._stream_tokens(prompt, max_tokens, 0):
             pending.append(token)
             text = self._decode_after(shown, pending)
             if text and not text.endswith(REPLACEMENT_CHARACTER):
-                yield text
+                yield text, len(pending)
                 shown, pending = pending, []
-        if remaining := self._decode_after(shown, pending):
-            yield remaining
+        if pending:
+            yield self._decode_after(shown, pending), len(pending)
 
     def _decode_after(self, prefix: Sequence[int], tokens: Sequence[int]) -> str:
         """Decodes tokens together with the tokens before them, which may decide about a leading space."""
@@ -238,8 +242,11 @@ class Generator:
         log_p = self.model(rows).float().log_softmax(dim=-1)
         return -log_p.gather(2, labels[:, :, None]).double().sum().item()
 
-    def _encode_prompt(self, prompt: str) -> list[int]:
+    def encode_prompt(self, prompt: str) -> list[int]:
         """Returns the tokens of a prompt; for an empty prompt, the token that begins a text.
+
+        Args:
+            prompt: Prompt of any length.
 
         Raises:
             ConfigError: The prompt has no tokens, and the model has none that begins a text.

@@ -111,11 +111,13 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
 Results, one mapping per item:
     translate: {"text", "score", "alternatives": [{"text", "score", "finished"}], "flags": [str], "copied": bool,
         "alignment": [[source word, target word]] or None, "source_tokens": int, "target_tokens": int}
-    generate: {"alternatives": [{"text", "score", "finished", "tokens": int}], "prompt_tokens": int}
+    generate: {"alternatives": [{"text", "score" (None if a stop text was given), "finished", "tokens": int}],
+        "prompt_tokens": int}
     embed: {"vector": [float], "tokens": int}
     classify: {"labels": [{"label", "probability"}], "tokens": int}
     fill: {"masks": [[{"token", "text", "probability"}]], "tokens": int}
     score: {"score": float, "per_token": float, "tokens": int}
+Workers return {"error": `ServiceError.to_json()`} for an item that fails.
 Parts of a stream ("generate" alone): {"text": str, "tokens": int}, and last {"text": "", "finished": bool,
     "prompt_tokens": int, "tokens": int in total}.
 """

@@ -1,0 +1,66 @@
+"""Vectors, labels and masked words of texts, in a worker."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformer.data.labelled import EncodedTexts, max_text_tokens
+from transformer.pipelines.classification import Guess, Label, TextEncoder, encode_masked
+from transformer.serving.engine.options import TaskOptions
+from transformer.serving.errors import ServiceError
+
+DEFAULT_TOP = 5
+
+
+def embed(encoder: TextEncoder, texts: Sequence[str], options: TaskOptions) -> list[dict[str, Any]]:
+    """Returns the vector of each text, of length 1.
+
+    Raises:
+        ServiceError: Vectors of other lengths are asked for.
+    """
+    if not options.flag("normalize", default=True):
+        raise ServiceError("invalid_request", "vectors always have length 1; leave normalize out", param="normalize")
+    lengths = _lengths(encoder, texts)
+    vectors: list[list[float]] = encoder.embed(texts).tolist()
+    return [{"vector": vector, "tokens": n} for vector, n in zip(vectors, lengths, strict=True)]
+
+
+def classify(encoder: TextEncoder, texts: Sequence[str], options: TaskOptions) -> list[dict[str, Any]]:
+    """Returns the most probable labels of each text.
+
+    Raises:
+        ServiceError: An option is invalid.
+        ConfigError: The model has no labels.
+    """
+    top = options.integer("top", DEFAULT_TOP)
+    labels = encoder.classify(texts)
+    return [
+        {"labels": _most_probable(label, top), "tokens": n}
+        for label, n in zip(labels, _lengths(encoder, texts), strict=True)
+    ]
+
+
+def fill(encoder: TextEncoder, text: str, options: TaskOptions) -> dict[str, Any]:
+    """Returns the most probable tokens of each mask of a text.
+
+    Raises:
+        ServiceError: An option is invalid.
+        ConfigError: The model does not predict masked words.
+        DataError: The text has no mask, or is too long.
+    """
+    masks = encoder.fill(text, options.integer("top", DEFAULT_TOP))
+    tokens, _ = encode_masked(encoder.tokenizer, text, encoder.config["seq_len"])
+    return {"masks": [[_guess(guess) for guess in guesses] for guesses in masks], "tokens": len(tokens)}
+
+
+def _lengths(encoder: TextEncoder, texts: Sequence[str]) -> list[int]:
+    """Returns the number of tokens of each text that the model reads."""
+    return EncodedTexts(texts, encoder.tokenizer, max_text_tokens(encoder.config)).lengths.tolist()
+
+
+def _most_probable(label: Label, top: int) -> list[dict[str, Any]]:
+    ordered = sorted(label.probabilities.items(), key=lambda entry: -entry[1])
+    return [{"label": name, "probability": probability} for name, probability in ordered[:top]]
+
+
+def _guess(guess: Guess) -> dict[str, Any]:
+    return {"token": guess.piece, "text": guess.text, "probability": guess.probability}

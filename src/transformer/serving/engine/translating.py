@@ -1,0 +1,131 @@
+"""Translations and their scores, in a worker."""
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from transformer.decoding.length_penalties import paper_length_penalty
+from transformer.errors import ConfigError, DataError
+from transformer.pipelines.translation.alignment_output import word_alignment
+from transformer.pipelines.translation.results import Alternative, Translation
+from transformer.pipelines.translation.scoring import PairScore, score_pairs
+from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.translator import Translator
+from transformer.serving.engine.generation import sampling_of
+from transformer.serving.engine.options import TaskOptions, without_surrogates
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Item
+
+MAX_TRANSLATORS: Final = 8
+"""Number of option sets whose translators are kept for each model."""
+TERMINOLOGY_BEAM: Final = 8
+"""Beam size for translations with required phrases if none is named, as in `transformer translate`."""
+MIN_SCORE: Final = -1e9
+"""Score of a translation that the model holds impossible, since JSON has no infinity."""
+
+_translators: WeakKeyDictionary[Translator, OrderedDict[str, Translator]] = WeakKeyDictionary()
+"""Translators with other options, by the translator that was loaded; least recently used first."""
+
+
+def translate(translator: Translator, items: Sequence[Item], options: TaskOptions) -> list[dict[str, Any]]:
+    """Returns the translation of each line.
+
+    Raises:
+        ServiceError: An option is invalid.
+        ConfigError: Prefixes are combined with a shortlist.
+    """
+    chosen, with_alignment = _with_options(translator, options), options.flag("alignment")
+    lines = [without_surrogates(item.text) for item in items]
+    prefixes = [without_surrogates(item.prefix) for item in items]
+    # A client who chose the seed gets the same translation in any batch, so its lines are all the first of a text.
+    is_alone = chosen.search.sampling is not None and options.seed() is not None
+    batches = [slice(i, i + 1) for i in range(len(lines))] if is_alone else [slice(None)]
+    results: list[dict[str, Any]] = []
+    for batch in batches:
+        required = prefixes[batch] if any(prefixes[batch]) else None
+        for translation in chosen.translations(lines[batch], prefixes=required):
+            links = word_alignment(chosen, translation) if with_alignment else None
+            results.append(_result(translation, links))
+    return results
+
+
+def score(translator: Translator, items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Returns the score of each item's translation (`second`), or its error if it is too long."""
+    pairs = [(without_surrogates(item.text), without_surrogates(item.second)) for item in items]
+    return [_score_result(result) for result in score_pairs(translator, pairs)]
+
+
+def _score_result(result: PairScore) -> dict[str, Any]:
+    if math.isnan(result.score):
+        message = f"{'; '.join(result.flags) or 'this pair has no score'}; shorten it"
+        return {"error": ServiceError("invalid_request", message).to_json()}
+    return {"score": _finite(result.score), "per_token": _finite(result.per_token), "tokens": len(result.token_scores)}
+
+
+def _with_options(translator: Translator, options: TaskOptions) -> Translator:
+    """Returns a translator with the options of a request, the same one for the same options.
+
+    Raises:
+        ServiceError: An option is invalid.
+    """
+    is_sampled, has_seed = bool(options.values.get("temperature")), options.seed() is not None
+    if is_sampled and not has_seed:
+        return _make_translator(translator, options)  # each call with another seed
+    ignored = {"alignment"} if is_sampled else {"alignment", "seed"}
+    relevant = {name: value for name, value in options.values.items() if name not in ignored and value is not None}
+    if not relevant:
+        return translator
+    key = json.dumps(relevant, sort_keys=True)
+    known = _translators.setdefault(translator, OrderedDict())
+    if key not in known:
+        known[key] = _make_translator(translator, options)
+    known.move_to_end(key)
+    while len(known) > MAX_TRANSLATORS:
+        known.popitem(last=False)[1].close()
+    return known[key]
+
+
+def _make_translator(translator: Translator, options: TaskOptions) -> Translator:
+    changes: dict[str, Any] = {}
+    n_best = options.integer("n_best", 1)
+    try:
+        terminology = Terminology(options.texts("banned"), options.pairs("glossary"), options.texts("protected"))
+        if terminology.is_active:
+            changes["terminology"] = terminology
+        beam = max(translator.search.beam, n_best)
+        if terminology.requires_phrases and beam < TERMINOLOGY_BEAM:
+            beam = TERMINOLOGY_BEAM
+        search: dict[str, Any] = {"beam": options.integer("beam", beam), "n_best": n_best}
+        if options.values.get("length_penalty") is not None:
+            search["length_penalty"] = paper_length_penalty(options.number("length_penalty", 0.0))
+        search["sampling"] = sampling_of(options)
+        return translator.with_options(search=replace(translator.search, **search), **changes)
+    except (ConfigError, DataError) as error:
+        raise options.refusal(error) from error
+
+
+def _result(translation: Translation, links: Sequence[tuple[int, int]] | None) -> dict[str, Any]:
+    best = translation.alternatives[0]
+    return {
+        "text": best.text,
+        "score": _finite(best.score),
+        "alternatives": [_alternative(alternative) for alternative in translation.alternatives],
+        "flags": list(translation.flags),
+        "copied": translation.is_copied,
+        "alignment": None if links is None else [[int(source), int(target)] for source, target in links],
+        "source_tokens": sum(map(len, translation.sources)),
+        "target_tokens": sum(map(len, best.tokens)),
+    }
+
+
+def _alternative(alternative: Alternative) -> Mapping[str, Any]:
+    return {"text": alternative.text, "score": _finite(alternative.score), "finished": alternative.finished}
+
+
+def _finite(value: float) -> float:
+    """Returns a log-probability that JSON can express."""
+    return max(float(value), MIN_SCORE)
