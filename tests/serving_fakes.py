@@ -193,5 +193,5 @@ def vector(text: str) -> list[float]:
 
 
 def _words(model: str, text: str) -> str:
-    change = WORDS[model] if model in WORDS else str.upper
+    change = WORDS.get(model, str.upper)
     return re.sub(r"\w+", lambda word: change(word.group()), text)
