@@ -387,6 +387,7 @@ def sizes_of(bundle: Bundle, path: Path) -> dict[str, Any]:
     config = bundle.config.model_dump()
     save_file({name: tensor.clone() for name, tensor in bundle.model.state_dict().items()}, path)
     sizes = {name: config[name] for name in ("N", "d_model", "d_ff", "h", "norm_order")}
+    sizes |= {side: config[side] or config["N"] for side in ("encoder_layers", "decoder_layers")}
     return sizes | {"vocabulary": config["src_vocab_size"], "positions": config["src_seq_len"]}
 
 

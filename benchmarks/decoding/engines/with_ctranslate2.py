@@ -17,8 +17,8 @@ def convert(order: dict[str, Any], folder: str) -> None:
     is_pre = sizes["norm_order"] == "pre"
     options = {"pre_norm": is_pre, "activation": common_spec.Activation.RELU}
     spec = transformer_spec.TransformerSpec(
-        transformer_spec.TransformerEncoderSpec(sizes["N"], sizes["h"], **options),
-        transformer_spec.TransformerDecoderSpec(sizes["N"], sizes["h"], **options),
+        transformer_spec.TransformerEncoderSpec(sizes.get("encoder_layers", sizes["N"]), sizes["h"], **options),
+        transformer_spec.TransformerDecoderSpec(sizes.get("decoder_layers", sizes["N"]), sizes["h"], **options),
     )
     spec.config.layer_norm_epsilon = NORM_EPS
     embedding = weights["src_embed.embedding.weight"]
