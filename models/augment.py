@@ -2,9 +2,11 @@
 
 Tatoeba has hardly any single words, addresses or emoji, and most of its people are called Tom or Mary. From pairs of
 the corpus itself this program makes pairs with other names, numbers, addresses, emoji, letter case and punctuation, and
-pairs of single words. Equal arguments give equal files.
+pairs of single words. With `--phrases`, it writes short pairs instead: greetings, answers, introductions, and the
+shortest pairs of the corpus. Equal arguments give equal files.
 
     python models/augment.py train.en train.de --output augmented   # writes augmented.en and augmented.de
+    python models/augment.py train.en train.de --phrases models/phrases.tsv --output short
 """
 
 import argparse
@@ -201,16 +203,75 @@ def augment(pairs: list[Pair], seed: int) -> list[Pair]:
     return extra
 
 
+NAMES: Final = [
+    "Anna", "Ben", "Clara", "David", "Emma", "Felix", "Hannah", "Jonas", "Julia", "Karl", "Laura", "Leon", "Lisa", "Lukas",
+    "Marie", "Max", "Nina", "Paul", "Peter", "Sarah", "Sophie", "Thomas", "Tim", "Eva", "Michael", "Martin", "Susan",
+    "James", "Alice", "Bob", "Kate", "George", "Maria", "Ali", "Yuki", "Pierre", "Ahmed", "Olga", "Smith", "Müller",
+]  # fmt: skip
+INTRODUCTIONS: Final = [
+    ("My name is {}.", "Ich heiße {}."), ("My name is {}.", "Mein Name ist {}."), ("I'm {}.", "Ich bin {}."),
+    ("I am {}.", "Ich bin {}."), ("Hello, {}!", "Hallo, {}!"), ("Hello {},", "Hallo {},"), ("Hi {}!", "Hallo {}!"),
+    ("Good morning, {}.", "Guten Morgen, {}."), ("Goodbye, {}!", "Auf Wiedersehen, {}!"),
+    ("Thank you, {}.", "Danke, {}."), ("This is {}.", "Das ist {}."), ("Dear {},", "Liebe {},"),
+    ("Where is {}?", "Wo ist {}?"), ("Mr. {}", "Herr {}"), ("Mrs. {}", "Frau {}"),
+    ("Hello, my name is {}.", "Hallo, ich heiße {}."), ("Happy birthday, {}!", "Alles Gute zum Geburtstag, {}!"),
+    ("How are you, {}?", "Wie geht es dir, {}?"), ("Yes, {}.", "Ja, {}."), ("No, {}.", "Nein, {}."),
+]  # fmt: skip
+"""Sentences with a name, in English and German."""
+N_INTRODUCTIONS: Final = 4000
+PHRASE_COPIES, OTHER_COPIES, SHORT_COPIES = 12, 3, 3
+"""Copies of each form of a phrase, of each form of its other translations, and of the shortest pairs of the corpus."""
+
+
+def forms(source: str, target: str) -> list[Pair]:
+    """Returns the ways in which a phrase is written: with its end, without, with an exclamation mark, in small letters."""
+    if source.endswith("?"):
+        return [(source, target), (source.lower(), target), (source[:-1], target[:-1])]
+    capital = target[:1].upper() + target[1:]
+    start = source[:1].upper() + source[1:]
+    return [(f"{start}.", f"{capital}."), (f"{start}!", f"{capital}!"), (source, target), (source.lower(), target)]
+
+
+def short_pairs(pairs: list[Pair], phrases: list[Pair], introductions: list[Pair], seed: int) -> list[Pair]:
+    """Returns pairs of a few words. Of several translations of a phrase, the first one counts most."""
+    rng = random.Random(seed)
+    short = [pair for pair in pairs if max(len(side.split()) for side in pair) <= 2] * SHORT_COPIES
+    seen: set[str] = set()
+    for source, target in phrases:
+        short += forms(source, target) * (OTHER_COPIES if source in seen else PHRASE_COPIES)
+        seen.add(source)
+    for _ in range(N_INTRODUCTIONS):
+        source, target = rng.choice(introductions)
+        person = rng.choice(NAMES) if rng.random() < 0.6 else name(rng)
+        short.append((source.format(person), target.format(person)))
+    rng.shuffle(short)
+    return short
+
+
+def read_phrases(path: Path, sides: list[str]) -> list[Pair]:
+    """Returns the phrases of a table with English and German, in the order of the languages `sides`."""
+    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    columns = [("en", "de").index(side) for side in sides]
+    return [(line[columns[0]], line[columns[1]]) for line in lines]
+
+
 def main() -> None:
     """Reads a corpus and writes the extra pairs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--output", required=True, help="name of the two files without the ending")
+    parser.add_argument("--phrases", type=Path, help="table of phrases; writes short pairs")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     sides = [path.read_text(encoding="utf-8").splitlines() for path in (arguments.source, arguments.target)]
-    extra = augment(list(zip(*sides, strict=True)), arguments.seed)
+    pairs: list[Pair] = list(zip(*sides, strict=True))
+    if arguments.phrases is None:
+        extra = augment(pairs, arguments.seed)
+    else:
+        languages = [path.suffix[1:] for path in (arguments.source, arguments.target)]
+        introductions = [pair if languages[0] == "en" else pair[::-1] for pair in INTRODUCTIONS]
+        extra = short_pairs(pairs, read_phrases(arguments.phrases, languages), introductions, arguments.seed)
     for path, side in zip((arguments.source, arguments.target), zip(*extra, strict=True), strict=True):
         Path(f"{arguments.output}{path.suffix}").write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     print(f"{len(extra):,} extra pairs of {len(sides[0]):,}")
