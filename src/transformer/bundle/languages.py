@@ -20,12 +20,17 @@ def language_entries(source: str | None, target: str | None) -> dict[str, Any]:
 
 
 def recorded_languages(bundle: Bundle) -> tuple[str | None, str | None]:
-    """Returns the source and the target language of a model as BCP 47 tags; None for a language that is unknown.
+    """Returns the source and the target language of a model as BCP 47 tags; None for a language that is unknown."""
+    return languages_of_provenance(bundle.provenance)
+
+
+def languages_of_provenance(provenance: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Same as `recorded_languages`, from the provenance alone.
 
     Bundles of earlier versions record the training files alone, whose names may tell.
     """
-    tags = _mapping(bundle.provenance.get(LANGUAGES))
-    data = _mapping(_mapping(bundle.provenance.get("recipe")).get("data"))
+    tags = _mapping(provenance.get(LANGUAGES))
+    data = _mapping(_mapping(provenance.get("recipe")).get("data"))
     source, target = (_parse(tags.get(side)) or _language_of_files(data.get(side)) for side in SIDES)
     return source, target
 

@@ -1,0 +1,82 @@
+"""Estimates of the work of texts, learned from the results."""
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from transformer.serving.interfaces import Item, Job, Task
+
+TYPICAL_CONTINUATION: Final = 128
+"""Number of tokens up to which a continuation counts as work: most end before their limit."""
+INITIAL_TOKENS_PER_CHARACTER: Final = 0.3
+MEMORY_CHARACTERS: Final = 20_000
+"""Number of characters after which earlier texts count for half."""
+MEMORY_SECONDS: Final = 30
+"""Time after which earlier work counts for half in the rate."""
+TOKEN_COUNTS: Final[Mapping[str, str]] = {
+    "translate": "source_tokens", "generate": "prompt_tokens", "embed": "tokens", "classify": "tokens",
+    "fill": "tokens",
+}  # fmt: skip
+"""Entry of a result that has the number of tokens of the text, by task."""
+
+
+class TokenEstimator:
+    """Estimates the number of tokens of texts, which the server's process cannot tokenize."""
+
+    def __init__(self) -> None:
+        self._characters = float(MEMORY_CHARACTERS)
+        self._tokens = INITIAL_TOKENS_PER_CHARACTER * MEMORY_CHARACTERS
+
+    def estimate(self, job: Job, item: Item, default_beam: int) -> int:
+        """Returns the estimated number of tokens of an item; each hypothesis of a beam counts.
+
+        Args:
+            job: Job of the item, whose options name the beam.
+            item: The item.
+            default_beam: Beam size of a translation that names none.
+        """
+        length = len(item.text) + len(item.second) + len(item.prefix)
+        tokens = 1 + math.ceil(length * self._tokens / self._characters)
+        if job.task == "generate":
+            tokens += min(_count(job.options.get("max_tokens")) or TYPICAL_CONTINUATION, TYPICAL_CONTINUATION)
+        beam = _count(job.options.get("beam")) or (default_beam if job.task == "translate" else 1)
+        return tokens * max(beam, _count(job.options.get("n_best")))
+
+    def learn(self, task: Task, item: Item, result: Mapping[str, Any]) -> None:
+        """Learns from the result of an item."""
+        tokens = _count(result.get(TOKEN_COUNTS.get(task, "")))
+        if tokens and item.text:
+            decay = 0.5 ** (len(item.text) / MEMORY_CHARACTERS)
+            self._characters = self._characters * decay + len(item.text)
+            self._tokens = self._tokens * decay + tokens
+
+
+class Throughput:
+    """Rate of finished work, in tokens a second."""
+
+    def __init__(self) -> None:
+        self._tokens, self._seconds, self._last = 0.0, 0.0, time.monotonic()
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """Adds a finished batch.
+
+        Args:
+            tokens: Estimated number of its tokens.
+            seconds: Time that it took.
+        """
+        now = time.monotonic()
+        decay = 0.5 ** ((now - self._last) / MEMORY_SECONDS)
+        self._tokens, self._seconds = self._tokens * decay + tokens, self._seconds * decay + seconds
+        self._last = now
+
+    def seconds(self, tokens: int, n_workers: int) -> float:
+        """Returns the estimated time that workers need for a number of tokens; 1 s if nothing is known yet."""
+        if not self._tokens:
+            return 1.0
+        return tokens * self._seconds / self._tokens / max(n_workers, 1)
+
+
+def _count(value: Any) -> int:
+    """Returns an option that should be a positive number; 0 for anything else, which the worker refuses."""
+    return value if isinstance(value, int) and 0 < value < 1 << 20 else 0

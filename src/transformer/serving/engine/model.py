@@ -1,0 +1,351 @@
+"""A model of the server: its waiting items, its host, and the batches that its workers get."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from transformer.errors import BundleError
+from transformer.serving.engine.estimates import Throughput, TokenEstimator
+from transformer.serving.engine.processes import Host, ProcessEndedError, SpawnerClient, Worker
+from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Metrics, ModelInfo, ModelStatus
+from transformer.serving.settings import ServerSettings
+
+LOGGER: Final = logging.getLogger("transformer.serving")
+RETRY_SECONDS: Final = 10.0
+"""Time after a failure to load a model in which requests get the same error at once."""
+RESTART_SECONDS: Final = 1.0
+"""Time after which a worker is replaced that died before it finished a batch."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Objects and settings that all models of an engine share.
+
+    Attributes:
+        settings: Settings of the server.
+        n_workers: Number of workers of a model on a CPU.
+        spawner: Starts hosts.
+        metrics: Receives reports of batches and dead workers.
+        throughput: Rate of finished work.
+        on_loaded: Function to call when a model has been loaded.
+    """
+
+    settings: ServerSettings
+    n_workers: int
+    spawner: SpawnerClient
+    metrics: Metrics
+    throughput: Throughput
+    on_loaded: Callable[[], None]
+
+
+class ServedModel:
+    """A model that is loaded at the first request, and its waiting requests.
+
+    Args:
+        name: Name for clients.
+        path: Folder or name of an installed model.
+        facts: Facts of the model, see `describe`.
+        shared: What all models of the engine share.
+
+    Attributes:
+        info: Facts of the model for clients.
+        queue: Waiting items.
+        estimator: Estimates the number of tokens of texts.
+        last_used: Value of `time.monotonic()` at the last request.
+        memory: Memory that its processes use, in bytes, as last measured.
+    """
+
+    def __init__(self, name: str, path: str, facts: Mapping[str, Any], shared: Shared) -> None:
+        self._path, self._shared = path, shared
+        self.info = _model_info(name, facts)
+        self.queue = FairQueue()
+        self.estimator = TokenEstimator()
+        self.last_used = time.monotonic()
+        self.memory = 0
+        self._host: Host | None = None
+        self._hosts: set[Host] = set()
+        self._loading: asyncio.Task[None] | None = None
+        self._tried = ""  # the fingerprint of the folder that was loaded last, successfully or not
+        self._problem, self._failed_at = "", -math.inf
+        self._is_dispatching = self._is_closed = False
+        self._streaming: dict[PendingRequest, Worker] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def status(self) -> ModelStatus:
+        """Returns the state of the model."""
+        if self._host is not None:
+            return ModelStatus("ready", self.memory, len(self._host.workers), self._problem)
+        if self._loading is not None:
+            return ModelStatus("loading", self.memory, 0, self._problem)
+        return ModelStatus("failed" if self._problem else "unloaded", 0, 0, self._problem)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the model is loaded, and neither has nor gets work."""
+        host = self._host
+        return host is not None and self._loading is None and not len(self.queue) and not host.is_busy
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of all its processes."""
+        return [pid for host in self._hosts for pid in host.pids]
+
+    def submit(self, request: PendingRequest) -> None:
+        """Adds a request, and loads the model if necessary.
+
+        Raises:
+            ServiceError: The model could not be loaded a moment ago.
+        """
+        self.last_used = time.monotonic()
+        if self._host is None and self._loading is None:
+            wait = self._failed_at + RETRY_SECONDS - self.last_used
+            if wait > 0:
+                raise self._unavailable(wait)
+        self.queue.add(request)
+        self.load()
+        self._dispatch_soon()
+
+    def abandon(self, request: PendingRequest) -> None:
+        """Drops the waiting items of a request, and stops the worker of its stream."""
+        request.abandon()
+        self.queue.discard(request)
+        if request in self._streaming:
+            self._streaming[request].send({"type": "cancel"})
+
+    def load(self, *, again: bool = False) -> None:
+        """Begins to load the model, unless it is loaded or being loaded.
+
+        Args:
+            again: Whether a loaded model is loaded again, and replaced once that has succeeded.
+        """
+        if self._loading is None and not self._is_closed and (again or self._host is None):
+            self._loading = self._start(self._load())
+
+    def unload(self) -> None:
+        """Ends the processes of an idle model; the next request loads it again."""
+        if self._host is not None:
+            self._host.retire()
+            self._host, self.memory = None, 0
+
+    async def reload_if_changed(self) -> None:
+        """Loads a model again whose folder has changed, and waits until it is loaded; requests go to the old one."""
+        try:
+            facts = await self._shared.spawner.describe(self._path)
+        except (BundleError, ProcessEndedError) as error:
+            self._problem = str(error)
+            return
+        if self._loading is None and self._host is None:
+            self.info, self._failed_at = _model_info(self.info.name, facts), -math.inf
+        elif facts["fingerprint"] != self._tried:
+            self.load(again=True)
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
+
+    async def close(self) -> None:
+        """Ends all processes; waiting requests fail."""
+        self._is_closed = True
+        self._fail_waiting(ServiceError("unavailable", "the server is stopping"))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *(host.close() for host in self._hosts), return_exceptions=True)
+        self._host = None
+
+    async def _load(self) -> None:
+        try:
+            host = await self._start_host()
+        except (BundleError, ProcessEndedError) as error:
+            self._load_failed(str(error))
+        except Exception as error:
+            LOGGER.exception("model %s cannot be loaded", self.info.name)
+            self._load_failed(f"{type(error).__name__} while it was loaded; the log says where")
+        else:
+            self._switch_to(host)
+        finally:
+            self._loading = None
+
+    async def _start_host(self) -> Host:
+        """Returns a host that has loaded the model; one that dies meanwhile is tried once more.
+
+        Raises:
+            BundleError: The model cannot be loaded.
+            ProcessEndedError: Its process died twice.
+        """
+        settings = self._shared.settings
+        message = {
+            "path": self._path,
+            "precision": settings.precision,
+            "device": settings.device,
+            "deterministic": settings.deterministic,
+        }
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            host = Host(
+                self._shared.spawner.load(message),
+                on_idle=self._dispatch_soon,
+                on_worker_lost=self._worker_lost,
+                on_lost=self._host_lost,
+                on_ended=self._hosts.discard,
+            )
+            self._hosts.add(host)
+            try:
+                await host.loaded
+            except ProcessEndedError:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+            else:
+                return host
+        raise AssertionError("unreachable")
+
+    def _switch_to(self, host: Host) -> None:
+        facts = host.loaded.result()
+        old, self._host = self._host, host
+        self._tried, self._problem, self._failed_at = facts["fingerprint"], "", -math.inf
+        self.info = _model_info(self.info.name, facts)
+        for _ in range(self._shared.n_workers if facts["device"] == "cpu" else 1):
+            host.fork()
+        if old is not None:
+            old.retire()
+        LOGGER.info("model %s is loaded", self.info.name)
+        self._shared.on_loaded()
+
+    def _load_failed(self, problem: str) -> None:
+        LOGGER.error("model %s cannot be loaded: %s", self.info.name, problem)
+        self._problem, self._failed_at = problem, time.monotonic()
+        if self._host is None:
+            self._fail_waiting(self._unavailable(RETRY_SECONDS))
+
+    def _unavailable(self, wait: float) -> ServiceError:
+        message = f"model {self.info.name} cannot be loaded: {self._problem}"
+        return ServiceError("unavailable", message, retry_after=math.ceil(wait))
+
+    def _fail_waiting(self, error: ServiceError) -> None:
+        for request in self.queue.requests():
+            self.queue.discard(request)
+            request.fail(error)
+
+    def _worker_lost(self, host: Host, worker: Worker) -> None:
+        LOGGER.error("a worker of model %s ended; another one is started", self.info.name)
+        self._shared.metrics.worker_died(self.info.name)
+        delay = 0.0 if worker.n_batches else RESTART_SECONDS
+        asyncio.get_running_loop().call_later(delay, host.fork)
+
+    def _host_lost(self, host: Host) -> None:
+        if host is self._host:
+            LOGGER.error("the host of model %s ended; the model is loaded again", self.info.name)
+            self._host = None
+            self.load()
+
+    def _dispatch_soon(self) -> None:
+        """Gives batches to idle workers once the event loop has handled what has arrived by now."""
+        if not self._is_dispatching:
+            self._is_dispatching = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._is_dispatching = False
+        host = self._host
+        if host is None:
+            return
+        try:
+            while host.idle and len(self.queue):
+                share = math.ceil(self.queue.tokens / len(host.idle))
+                batch = self.queue.take(min(share, self._shared.settings.batch_tokens))
+                self._start(self._run(host, host.idle.pop(), batch))
+        except Exception:
+            LOGGER.exception("the batches of model %s cannot be made; its waiting requests fail", self.info.name)
+            requests, self.queue = self.queue.requests(), FairQueue()
+            for request in requests:
+                request.fail(_internal_error())
+
+    async def _run(self, host: Host, worker: Worker, batch: Batch) -> None:
+        """Runs a batch on a worker; whatever happens, its requests get answers and the worker is free or replaced."""
+        start = time.monotonic()
+        for unit in batch.units:
+            unit.attempts += 1
+            self._shared.metrics.waited(self.info.name, start - unit.added)
+        try:
+            worker.send(batch.to_message())
+            if isinstance(request := batch.units[0].request, StreamRequest):
+                await self._receive_parts(worker, request, batch.units[0])
+            else:
+                self._set_results(batch, await worker.answer())
+            worker.n_batches += 1
+            self._record(batch, time.monotonic() - start)
+        except ProcessEndedError:
+            self._try_again(batch)
+        except Exception:
+            LOGGER.exception("a batch of model %s failed", self.info.name)
+            worker.close()  # it may be about to send an answer
+            _fail_units(batch.units, _internal_error())
+        finally:
+            host.release(worker)
+
+    async def _receive_parts(self, worker: Worker, request: StreamRequest, unit: Unit) -> None:
+        self._streaming[request] = worker
+        if request.is_done:  # it was abandoned before its worker was known
+            worker.send({"type": "cancel"})
+        try:
+            while "part" in (answer := await worker.answer()):
+                request.add_part(answer["part"])
+        finally:
+            del self._streaming[request]
+        request.set_result(unit, _result(answer))
+
+    def _set_results(self, batch: Batch, answer: Mapping[str, Any]) -> None:
+        if "error" in answer:
+            _fail_units(batch.units, _result(answer))
+            return
+        for unit, result in zip(batch.units, answer["results"], strict=True):
+            job = unit.request.job
+            self.estimator.learn(job.task, job.items[unit.index], result)
+            unit.request.set_result(unit, _result(result))
+
+    def _record(self, batch: Batch, seconds: float) -> None:
+        n_tokens = sum(unit.tokens for unit in batch.units)
+        self._shared.throughput.add(n_tokens, seconds)
+        self._shared.metrics.batch(self.info.name, len(batch.units), n_tokens, seconds)
+
+    def _try_again(self, batch: Batch) -> None:
+        """Puts the items of a dead worker back into the queue, except those that were tried before."""
+        units = [unit for unit in batch.units if not unit.request.is_done]
+        begun = [unit for unit in units if isinstance(unit.request, StreamRequest) and unit.request.has_begun]
+        again = [unit for unit in units if unit.attempts < MAX_ATTEMPTS and unit not in begun and not self._is_closed]
+        error = ServiceError("internal", "the process that worked on the text ended; the text may need too much memory")
+        _fail_units([unit for unit in units if unit not in again], error)
+        self.queue.add_again(again)
+        if again:
+            self.load()
+            self._dispatch_soon()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _model_info(name: str, facts: Mapping[str, Any]) -> ModelInfo:
+    known = {field.name for field in fields(ModelInfo)}
+    return ModelInfo(name=name, **{key: value for key, value in facts.items() if key in known})
+
+
+def _result(answer: Mapping[str, Any]) -> Result:
+    """Returns a result, or the error that a worker reports in its place."""
+    error = answer.get("error")
+    if error is None:
+        return answer
+    return ServiceError(error["code"], error["message"], param=error["param"])
+
+
+def _fail_units(units: list[Unit], error: Result) -> None:
+    for unit in units:
+        unit.request.set_result(unit, error)
+
+
+def _internal_error() -> ServiceError:
+    return ServiceError("internal", "the server failed to process the text; its log says why")

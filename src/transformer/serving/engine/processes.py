@@ -1,0 +1,405 @@
+"""The server's connections to the processes of the engine."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, Final, cast
+
+from transformer.errors import BundleError
+from transformer.serving.engine.messages import Decoder, Message, control_pair, encode, receive_control, send_control
+
+LOGGER: Final = logging.getLogger("transformer.serving")
+START_SECONDS: Final = 120
+"""Maximum time until the first spawner has described a model."""
+END_SECONDS: Final = 5
+"""Maximum time that a process has to end before it is killed."""
+ONE_THREAD: Final = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
+) | {"TOKENIZERS_PARALLELISM": "false"}
+"""Environment of the spawner: a process with several threads cannot be forked safely."""
+
+
+class ProcessEndedError(Exception):
+    """A process of the engine has ended."""
+
+
+class SpawnerClient:
+    """Starts the spawner, and starts it again when it is needed after it ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._numbers = count()
+
+    def start(self, paths: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Starts the process and returns the facts of models, see `describe`; there must be no event loop yet.
+
+        Raises:
+            BundleError: A path does not lead to a model.
+            RuntimeError: The process does not answer.
+        """
+        control = self._start()
+        control.settimeout(START_SECONDS)
+        try:
+            return [self._describe_now(control, path) for path in paths]
+        except TimeoutError as error:
+            raise RuntimeError(f"the spawner process did not answer within {START_SECONDS} s") from error
+        finally:
+            control.setblocking(False)
+
+    def open(self) -> None:
+        """Joins the running event loop."""
+        if self._control is not None:
+            asyncio.get_running_loop().add_reader(self._control, self._read)
+
+    async def describe(self, path: str) -> Mapping[str, Any]:
+        """Returns the facts of a model, see `describe`.
+
+        Raises:
+            BundleError: The path does not lead to a model.
+            ProcessEndedError: The spawner died twice.
+        """
+        for attempt in (1, 2):
+            number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
+            self._waiting[number] = answer
+            try:
+                self._send({"type": "describe", "id": number, "path": path})
+                return _facts(await answer)
+            except ProcessEndedError:
+                if attempt == 2:
+                    raise
+            finally:
+                self._waiting.pop(number, None)
+        raise AssertionError("unreachable")
+
+    def load(self, message: Message) -> socket.socket:
+        """Starts a host that loads a model, and returns a socket for its control messages.
+
+        Args:
+            message: Settings, see `run_host`.
+
+        Raises:
+            ProcessEndedError: The spawner could not be started.
+        """
+        ours, theirs = control_pair()
+        ours.setblocking(False)
+        try:
+            self._send({"type": "load", **message}, theirs)
+        except ProcessEndedError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    async def close(self) -> None:
+        """Ends the process."""
+        process = self._process
+        self._disconnect()
+        if process is not None:
+            await asyncio.to_thread(_wait, process)
+
+    def stop(self) -> None:
+        """Same as `close`, without an event loop."""
+        process, control = self._process, self._control
+        self._process = self._control = None
+        if control is not None:
+            control.close()
+        if process is not None:
+            _wait(process)
+
+    def _start(self) -> socket.socket:
+        ours, theirs = control_pair()
+        command = [sys.executable, "-m", "transformer.serving.engine.spawner", str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | ONE_THREAD,
+            )
+        self._control = ours
+        return ours
+
+    def _describe_now(self, control: socket.socket, path: str) -> Mapping[str, Any]:
+        try:
+            send_control(control, {"type": "describe", "id": 0, "path": path})
+            received = receive_control(control)
+        except ConnectionError:
+            received = None
+        if received is None:
+            raise RuntimeError("the spawner process ended; see its output")
+        return _facts(received[0])
+
+    def _send(self, message: Message, passed: socket.socket | None = None) -> None:
+        """Sends a control message, if necessary to a new process."""
+        for _ in range(2):
+            if self._control is None:
+                self._start().setblocking(False)
+                self.open()
+            try:
+                send_control(cast("socket.socket", self._control), message, passed)
+            except OSError:
+                self._disconnect()
+            else:
+                return
+        raise ProcessEndedError("the spawner process cannot be started")
+
+    def _read(self) -> None:
+        """Reads one message; the event loop calls it again while there are more."""
+        control = cast("socket.socket", self._control)
+        with suppress(BlockingIOError):
+            received = receive_control(control)
+            if received is None:
+                LOGGER.error("the spawner process ended; it is started again when it is needed")
+                self._disconnect()
+            elif not (answer := self._waiting[received[0]["id"]]).done():
+                answer.set_result(received[0])
+
+    def _disconnect(self) -> None:
+        if self._control is not None:
+            asyncio.get_running_loop().remove_reader(self._control)
+            self._control.close()
+        self._process = self._control = None
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ProcessEndedError("the spawner process ended"))
+
+
+class Worker(asyncio.Protocol):
+    """A connection to a worker.
+
+    Args:
+        pid: Id of the process.
+        on_lost: Function to call when the process has ended.
+
+    Attributes:
+        pid: Id of the process.
+        n_batches: Number of batches that it has finished.
+    """
+
+    def __init__(self, pid: int, on_lost: Callable[["Worker"], None]) -> None:
+        self.pid, self.n_batches = pid, 0
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._decoder = Decoder()
+        self._answers: asyncio.Queue[Message | None] = asyncio.Queue()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the process is running."""
+        return self._transport is not None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        try:
+            for message in self._decoder.feed(data):
+                self._answers.put_nowait(message)
+        except ValueError:
+            LOGGER.exception("a worker sent an invalid message")
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop."""
+        self._transport = None
+        self._answers.put_nowait(None)
+        self._on_lost(self)
+
+    def send(self, message: Message) -> None:
+        """Sends a request, see `worker.serve`; `answer` tells if the process has ended."""
+        if self._transport is not None:
+            self._transport.write(encode(message))
+
+    async def answer(self) -> Message:
+        """Waits for the next answer.
+
+        Raises:
+            ProcessEndedError: The process has ended.
+        """
+        message = await self._answers.get()
+        if message is None:
+            self._answers.put_nowait(None)  # for later calls
+            raise ProcessEndedError
+        return message
+
+    def close(self) -> None:
+        """Closes the connection; the process ends after the batch that it is running."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Host:
+    """A connection to a host and its workers.
+
+    Args:
+        control: Socket for its control messages.
+        on_idle: Function to call when a worker can take a batch.
+        on_worker_lost: Function to call when a worker has ended without having been told to.
+        on_lost: Function to call when the host has ended without having been told to, after it had loaded its model.
+        on_ended: Function to call when the host has ended for any reason.
+
+    Attributes:
+        loaded: Future with the facts of the model once it is loaded, or `BundleError` or `ProcessEndedError`.
+        workers: Connected workers.
+        idle: Those that can take a batch.
+        is_closing: Whether it gets no more batches, and ends after those that it has.
+    """
+
+    def __init__(
+        self,
+        control: socket.socket,
+        *,
+        on_idle: Callable[[], None],
+        on_worker_lost: Callable[["Host", Worker], None],
+        on_lost: Callable[["Host"], None],
+        on_ended: Callable[["Host"], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._control, self._on_idle = control, on_idle
+        self._on_worker_lost, self._on_lost, self._on_ended = on_worker_lost, on_lost, on_ended
+        self.loaded: asyncio.Future[Mapping[str, Any]] = loop.create_future()
+        self._ended: asyncio.Future[None] = loop.create_future()
+        self._pid = 0
+        self.workers: set[Worker] = set()
+        self.idle: list[Worker] = []
+        self.is_closing = False
+        self._connecting: set[asyncio.Task[None]] = set()
+        loop.add_reader(control, self._read)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a worker runs a batch."""
+        return len(self.idle) < len(self.workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the host and its workers."""
+        return [self._pid, *(worker.pid for worker in self.workers)]
+
+    def fork(self) -> None:
+        """Asks for one more worker."""
+        if not self._ended.done() and not self.is_closing:
+            with suppress(OSError):  # the end of the process is seen by `_read`
+                send_control(self._control, {"type": "fork"})
+
+    def release(self, worker: Worker) -> None:
+        """Makes a worker whose batch has ended idle, or ends it if the host is closing."""
+        if self.is_closing:
+            worker.close()
+            self._end_if_idle()
+        elif worker in self.workers:
+            self.idle.append(worker)
+            self._on_idle()
+
+    def retire(self) -> None:
+        """Ends the process, and the workers that are idle; each of the others ends after its batch."""
+        self.is_closing = True
+        for worker in self.idle:
+            worker.close()
+        self.idle.clear()
+        self._end_if_idle()
+
+    async def close(self) -> None:
+        """Ends the process and its workers at once."""
+        self.is_closing = True
+        for worker in self.workers:
+            worker.close()
+        if not self.loaded.done():
+            self.kill()
+        self._end()
+        done, _ = await asyncio.wait([self._ended], timeout=END_SECONDS)
+        if not done:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kills the process and its workers. While its socket is open, no other process can have its id."""
+        if self._pid and not self._ended.done():
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def _end_if_idle(self) -> None:
+        if not any(worker.is_connected for worker in self.workers):
+            self._end()
+
+    def _end(self) -> None:
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+
+    def _read(self) -> None:
+        """Reads one control message; the event loop calls it again while there are more."""
+        with suppress(BlockingIOError):
+            received = receive_control(self._control)
+            if received is None:
+                self._lost()
+            else:
+                self._handle(*received)
+
+    def _handle(self, message: Message, passed: socket.socket | None) -> None:
+        if message["type"] == "started":
+            self._pid = message["pid"]
+        elif message["type"] == "loaded" and not self.loaded.done():
+            self.loaded.set_result(message)
+        elif message["type"] == "failed" and not self.loaded.done():
+            self.loaded.set_exception(BundleError(message["problem"]))
+        elif passed is not None:
+            task = asyncio.create_task(self._connect(message["pid"], passed))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, pid: int, stream: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        _, worker = await loop.create_unix_connection(lambda: Worker(pid, self._worker_lost), sock=stream)
+        self.workers.add(worker)
+        if worker.is_connected:
+            self.release(worker)
+        else:
+            self._worker_lost(worker)
+
+    def _worker_lost(self, worker: Worker) -> None:
+        if worker not in self.workers:
+            return  # it ended before it was added
+        self.workers.discard(worker)
+        if worker in self.idle:
+            self.idle.remove(worker)
+        if self.is_closing:
+            self._end_if_idle()
+        else:
+            self._on_worker_lost(self, worker)
+
+    def _lost(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()
+        self._ended.set_result(None)
+        self._on_ended(self)
+        if not self.loaded.done():
+            self.loaded.set_exception(ProcessEndedError("its process ended while it loaded the model"))
+        elif not self.is_closing and self.loaded.exception() is None:
+            self._on_lost(self)
+
+
+def _facts(answer: Message) -> Mapping[str, Any]:
+    if "problem" in answer:
+        raise BundleError(answer["problem"])
+    return answer["facts"]
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Waits for a process whose socket was closed, and kills it if it does not end."""
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

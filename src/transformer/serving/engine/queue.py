@@ -1,0 +1,224 @@
+"""The waiting items of a model, from which batches are taken."""
+
+import asyncio
+import json
+import time
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Job
+
+MAX_ATTEMPTS: Final = 2
+"""Number of times that an item is given to a worker, if the first one dies."""
+Result = Mapping[str, Any] | ServiceError
+BatchKey = tuple[str, str, int]
+"""Task and canonical JSON of the options, and the number of a stream, which shares its worker with none."""
+_numbers = count()
+
+
+@dataclass(eq=False)
+class Unit:
+    """A waiting item.
+
+    Attributes:
+        request: Request that it belongs to.
+        index: Position in the request.
+        tokens: Estimated number of tokens.
+        number: Rank in the order of arrival.
+        added: Value of `time.monotonic()` when it was added.
+        attempts: Number of workers that it was given to.
+    """
+
+    request: "PendingRequest"
+    index: int
+    tokens: int
+    number: int = field(default_factory=lambda: next(_numbers))
+    added: float = field(default_factory=time.monotonic)
+    attempts: int = 0
+
+
+class PendingRequest:
+    """A job whose results are awaited.
+
+    Args:
+        job: The job.
+        tokens: Estimated number of tokens of each item.
+
+    Attributes:
+        units: The items.
+        key: Key of the batches that its items can join.
+    """
+
+    def __init__(self, job: Job, tokens: Sequence[int]) -> None:
+        self.job = job
+        self.key: BatchKey = job.task, json.dumps(dict(job.options), sort_keys=True), 0
+        self.units = [Unit(self, index, estimate) for index, estimate in enumerate(tokens)]
+        self._results: dict[int, Result] = {}
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing waits for further results."""
+        return self._done.done()
+
+    def set_result(self, unit: Unit, result: Result) -> None:
+        """Sets the result of an item; later results of the same item are ignored."""
+        self._results.setdefault(unit.index, result)
+        if len(self._results) == len(self.units) and not self.is_done:
+            self._done.set_result(None)
+
+    def fail(self, error: ServiceError) -> None:
+        """Fails the whole request."""
+        if not self.is_done:
+            self._done.set_exception(error)
+
+    def abandon(self) -> None:
+        """Ends the request, whose results nobody awaits any more."""
+        if not self._done.cancel() and not self._done.cancelled():
+            self._done.exception()  # otherwise it is logged as one that was never seen
+
+    async def results(self) -> list[Result]:
+        """Waits for the results of all items.
+
+        Raises:
+            ServiceError: The whole request failed.
+        """
+        await self._done
+        return [self._results[index] for index in range(len(self.units))]
+
+
+class StreamRequest(PendingRequest):
+    """A job of one item whose result is awaited part by part.
+
+    Attributes:
+        parts: Parts, and None at the end; then `results` tells whether the stream failed.
+        has_begun: Whether there was a part, after which the item cannot be tried again.
+    """
+
+    def __init__(self, job: Job, tokens: Sequence[int]) -> None:
+        super().__init__(job, tokens)
+        self.key = *self.key[:2], self.units[0].number + 1
+        self.parts: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+        self.has_begun = False
+        self._done.add_done_callback(lambda _: self.parts.put_nowait(None))
+
+    def add_part(self, part: Mapping[str, Any]) -> None:
+        """Adds a part of the result."""
+        self.has_begun = True
+        self.parts.put_nowait(part)
+
+
+@dataclass(eq=False)
+class Batch:
+    """Items that a worker gets together.
+
+    Attributes:
+        units: The items, at least one; all have the same task and options.
+    """
+
+    units: list[Unit]
+
+    @property
+    def job(self) -> Job:
+        """Job of the first item, whose task and options are those of the batch."""
+        return self.units[0].request.job
+
+    def to_message(self) -> dict[str, Any]:
+        """Returns the request to a worker, which `worker.serve` describes."""
+        kind = "stream" if isinstance(self.units[0].request, StreamRequest) else "batch"
+        items = [vars(unit.request.job.items[unit.index]) for unit in self.units]
+        return {"type": kind, "task": self.job.task, "items": items, "options": dict(self.job.options)}
+
+
+class FairQueue:
+    """Waiting items, taken in turn from each client.
+
+    Attributes:
+        tokens: Estimated number of tokens of all items.
+        n_items: Number of items.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = self.n_items = 0
+        self._clients: OrderedDict[str, dict[BatchKey, deque[Unit]]] = OrderedDict()
+        self._again: deque[Unit] = deque()
+
+    def __len__(self) -> int:
+        return self.n_items
+
+    def add(self, request: PendingRequest) -> None:
+        """Adds all items of a request."""
+        waiting = self._clients.setdefault(request.job.client, {}).setdefault(request.key, deque())
+        waiting.extend(request.units)
+        self._count(request.units, 1)
+
+    def add_again(self, units: Iterable[Unit]) -> None:
+        """Adds items whose worker died. They come first, each in a batch of its own, since one of them may be why."""
+        units = list(units)
+        self._again.extend(units)
+        self._count(units, 1)
+
+    def discard(self, request: PendingRequest) -> None:
+        """Removes the items of a request that still wait."""
+        client = request.job.client
+        self._again = self._without(self._again, request)
+        by_key = self._clients.get(client, {})
+        if request.key in by_key:
+            by_key[request.key] = self._without(by_key[request.key], request)
+            self._remove_if_empty(client, request.key)
+
+    def requests(self) -> set[PendingRequest]:
+        """Returns the requests that have waiting items."""
+        waiting = [unit for by_key in self._clients.values() for units in by_key.values() for unit in units]
+        return {unit.request for unit in (*self._again, *waiting)}
+
+    def take(self, max_tokens: int) -> Batch:
+        """Takes a batch of items with equal task and options; at least one must wait.
+
+        The client whose turn it is determines task and options by its oldest item. Then one item is taken from each
+        client in turn.
+
+        Args:
+            max_tokens: Maximum number of estimated tokens; a single item may exceed it.
+        """
+        if self._again:
+            units = [self._again.popleft()]
+        else:
+            by_key = next(iter(self._clients.values()))
+            key = min(by_key, key=lambda key: by_key[key][0].number)
+            units = list(self._take_in_turn(key, max_tokens))
+        self._count(units, -1)
+        return Batch(units)
+
+    def _take_in_turn(self, key: BatchKey, max_tokens: int) -> Iterator[Unit]:
+        n_tokens, n_units = 0, 0
+        while clients := [client for client, by_key in self._clients.items() if key in by_key]:
+            for client in clients:
+                waiting = self._clients[client][key]
+                if n_units and n_tokens + waiting[0].tokens > max_tokens:
+                    return
+                unit = waiting.popleft()
+                n_tokens, n_units = n_tokens + unit.tokens, n_units + 1
+                self._clients.move_to_end(client)
+                self._remove_if_empty(client, key)
+                yield unit
+
+    def _remove_if_empty(self, client: str, key: BatchKey) -> None:
+        by_key = self._clients[client]
+        if not by_key[key]:
+            del by_key[key]
+        if not by_key:
+            del self._clients[client]
+
+    def _without(self, units: deque[Unit], request: PendingRequest) -> deque[Unit]:
+        self._count([unit for unit in units if unit.request is request], -1)
+        return deque(unit for unit in units if unit.request is not request)
+
+    def _count(self, units: Iterable[Unit], sign: int) -> None:
+        for unit in units:
+            self.tokens += sign * unit.tokens
+            self.n_items += sign
