@@ -1,0 +1,60 @@
+// Requests to the server. Addresses are relative, so that the page works under the path of a reverse proxy.
+
+import { read } from "./store.js";
+
+const RETRY_SECONDS = 5;
+const MAX_RETRY_SECONDS = 60;
+
+export class RequestError extends Error {
+  // `retryAfter` is the number of seconds after which the same request may succeed; null if it will not.
+  constructor(message, { needsKey = false, retryAfter = null } = {}) {
+    super(message);
+    this.needsKey = needsKey;
+    this.retryAfter = retryAfter;
+  }
+}
+
+export const getLanguages = () => request("languages");
+export const getSettings = () => request("frontend/settings");
+
+export function translate(fields, signal) {
+  const key = read("key");
+  const body = JSON.stringify({ ...fields, format: "text", ...(key && { api_key: key }) });
+  return request("translate", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+}
+
+async function request(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new RequestError("The server cannot be reached.", { retryAfter: RETRY_SECONDS });
+  }
+  if (response.ok) return response.json();
+  throw await errorOf(response);
+}
+
+async function errorOf(response) {
+  const header = Number(response.headers.get("Retry-After") ?? NaN);
+  const retryAfter = Math.min(header >= 0 ? Math.max(header, 1) : RETRY_SECONDS, MAX_RETRY_SECONDS);
+  const body = await response.json().catch(() => null);
+  const reason = typeof body?.error === "string" ? body.error : `The server answered with status ${response.status}.`;
+  switch (response.status) {
+    case 401:
+    case 403:
+      return new RequestError(
+        read("key") ? "The server does not accept the API key." : "This server needs an API key.", { needsKey: true });
+    case 429:
+      return new RequestError("There are too many requests.", { retryAfter });
+    case 502:
+    case 503:
+      return new RequestError("The server is not ready.", { retryAfter });
+    case 504:
+      return new RequestError("The translation took too long.");
+    case 500:
+      return new RequestError("The server failed to translate this text.");
+    default:
+      return new RequestError(reason);
+  }
+}
