@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +88,7 @@ class FakeEngine:
         finally:
             self.n_running -= 1
 
-    async def stream(self, job: Job) -> AsyncIterator[Mapping[str, Any]]:
+    async def stream(self, job: Job) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yields one word of the continuation at a time."""
         await self._enter(job)
         try:

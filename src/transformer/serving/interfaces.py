@@ -1,6 +1,6 @@
 """What the routes of the server know of the engine: models, units of work, and their results."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
@@ -31,6 +31,7 @@ class ModelInfo:
         description: Family and size in words, e.g. "transformer, 5.8 MB".
         has_labels: Whether an encoder classifies.
         context: Number of positions of a language model; 0 for others.
+        chat: Chat template of a language model and its special tokens, see `transformer.bundle.chat`; empty for none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelInfo:
     description: str = ""
     has_labels: bool = False
     context: int = 0
+    chat: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "n_best": "number of continuations, int",
         "seed": "int",
         "stop": "list of texts that end the continuation, which excludes them",
+        "special_tokens": "whether names of special tokens in the prompt are these tokens, bool",
     },
     "embed": {"normalize": "whether vectors have length 1, bool"},
     "classify": {"top": "number of labels, int"},
@@ -184,8 +187,8 @@ class Engine(Protocol):
         """Same as `run`, but an item that fails has a `ServiceError` as its result."""
         ...
 
-    def stream(self, job: Job) -> AsyncIterator[Mapping[str, Any]]:
-        """Yields the parts of a continuation as they are generated; closing the iterator stops the worker's work."""
+    def stream(self, job: Job) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yields the parts of a continuation as they are generated; closing the generator stops the worker's work."""
         ...
 
     def status(self) -> EngineStatus:

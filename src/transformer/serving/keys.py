@@ -29,6 +29,11 @@ class Keys:
     def __init__(self, hashes: Mapping[str, str]) -> None:
         self._hashes = dict(hashes)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the keys."""
+        return list(self._hashes)
+
     @classmethod
     def read(cls, path: Path) -> "Keys":
         """Reads a file of keys; empty lines and lines that begin with # are skipped.
@@ -83,7 +88,7 @@ def add_key(path: Path, name: str) -> str:
         raise ConfigError(f"{name[:80]!r} cannot name a key; use up to 64 letters, digits and the characters _ . @ -")
     text = ""
     if path.exists():
-        if name in Keys.read(path)._hashes:
+        if name in Keys.read(path).names:
             raise ConfigError(f"{path} has a key named {name!r}; choose another name, or remove its line")
         text = path.read_text(encoding="utf-8")
         text += "" if text.endswith("\n") or not text else "\n"

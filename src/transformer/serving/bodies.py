@@ -1,0 +1,248 @@
+"""Reads and checks the bodies of requests: JSON, forms, multipart forms and query strings, within limits."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import Request
+
+from transformer.serving.errors import ServiceError
+from transformer.serving.operations import Operation
+from transformer.serving.settings import Limits
+
+JSON: Final = "application/json"
+FORM: Final = "application/x-www-form-urlencoded"
+MULTIPART: Final = "multipart/form-data"
+Encoding = Literal["json", "form", "multipart"]
+ENCODINGS: Final[Mapping[str, Encoding]] = {JSON: "json", FORM: "form", MULTIPART: "multipart"}
+FIELDS_BESIDE_TEXTS: Final = 100
+"""Number of fields that a form may have beside one per text."""
+MAX_PART_HEADERS: Final = 4096
+"""Size of the headers of one part of a multipart form, in bytes."""
+LARGE_EXPONENT: Final = re.compile(rb"[0-9][eE]\+?[0-9]{3}")
+"""Occurs in every JSON number that is too large for a float."""
+Shape = Literal["single", "list", "either", "object"]
+"""How a field is written in a form: once, repeatedly, either of them, or as JSON."""
+
+
+async def read_body(request: Request, operation: Operation, limits: Limits) -> dict[str, Any]:
+    """Returns the fields of a request before they are validated.
+
+    Args:
+        request: The request.
+        operation: What it asks for, which determines the accepted encodings.
+        limits: Limits on the body.
+
+    Raises:
+        ServiceError: The body is too large, has another type, or is not what its type says.
+    """
+    model = operation.request
+    assert model is not None
+    max_fields = limits.texts + FIELDS_BESIDE_TEXTS
+    values: dict[str, Any] = {}
+    if "query" in operation.accepts:
+        values = _gather(_parse_pairs(request.url.query.encode(), max_fields), model)
+    if operation.accepts == ("query",):
+        return values
+    content = await read_limited(request, limits.body_bytes)
+    if not content and "query" in operation.accepts:
+        return values
+    match _encoding(request, operation):
+        case "form":
+            return values | _gather(_parse_pairs(content, max_fields), model)
+        case "multipart":
+            return values | _gather(_parse_multipart(content, request.headers["content-type"], max_fields), model)
+        case _:
+            return values | parse_json(content)
+
+
+def validate(values: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
+    """Returns the validated fields of a request.
+
+    Raises:
+        ServiceError: A field is missing or wrong.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = str(problem["loc"][0]) if problem["loc"] else None
+        rule = problem["msg"].removeprefix("Value error, ")
+        raise ServiceError("invalid_request", f"{name}: {rule}" if name else rule, param=name) from None
+
+
+async def read_limited(request: Request, max_bytes: int) -> bytes:
+    """Returns the content of a body, of which no more is kept than the limit.
+
+    Raises:
+        ServiceError: It is larger.
+    """
+    too_large = ServiceError("too_large", f"the body is larger than {max_bytes} bytes; split the request")
+    if int(request.headers.get("content-length") or 0) > max_bytes:
+        raise too_large
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > max_bytes:
+            raise too_large
+    return bytes(content)
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
+    """Returns a JSON object.
+
+    Raises:
+        ServiceError: It is none, is not UTF-8, or has numbers that are not finite.
+    """
+    try:
+        value = from_json(content, allow_inf_nan=False)
+    except ValueError as error:
+        raise ServiceError("invalid_request", f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ServiceError("invalid_request", "the body is not a JSON object; send {...}")
+    if LARGE_EXPONENT.search(content) and not _is_finite(value):
+        raise ServiceError("invalid_request", "the body has a number that is too large")
+    return value
+
+
+def _is_finite(value: Any) -> bool:
+    match value:
+        case dict():
+            return all(map(_is_finite, value.values()))
+        case list():
+            return all(map(_is_finite, value))
+        case float():
+            return math.isfinite(value)
+        case _:
+            return True
+
+
+def _encoding(request: Request, operation: Operation) -> Encoding:
+    """Returns the encoding of a body; without a header it is JSON, or a form where JSON is not accepted."""
+    header = request.headers.get("content-type", "")
+    media_type, _, parameters = header.partition(";")
+    media_type = media_type.strip().lower()
+    charset = re.search(r"charset=\"?([^\s\";]+)", parameters, re.IGNORECASE)
+    if charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise ServiceError("unsupported", "the body must be UTF-8")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ServiceError("unsupported", "compressed bodies are not accepted")
+    default: Encoding = "json" if "json" in operation.accepts else "form"
+    found = ENCODINGS.get(media_type) if media_type else default
+    if found is not None and found in operation.accepts:
+        return found
+    accepted = ", ".join(media for media, name in ENCODINGS.items() if name in operation.accepts)
+    raise ServiceError("unsupported", f"the type of the body is not accepted; send {accepted}")
+
+
+def _parse_pairs(content: bytes, max_fields: int) -> list[tuple[str, str]]:
+    """Returns the fields of a form or query string."""
+    try:
+        text = content.decode("utf-8")
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=max_fields)
+    except UnicodeError:
+        raise ServiceError("invalid_request", "the form is not UTF-8") from None
+    except ValueError:
+        raise ServiceError("invalid_request", f"the form has more than {max_fields} fields") from None
+
+
+class _Parts:
+    """Receives the parts of a multipart form; files are fields like others."""
+
+    def __init__(self, max_fields: int) -> None:
+        self.pairs: list[tuple[str, str]] = []
+        self._max_fields = max_fields
+        self._header, self._value, self._data = bytearray(), bytearray(), bytearray()
+        self._name = ""
+        self._n_header_bytes = 0
+
+    def begin(self) -> None:
+        if len(self.pairs) >= self._max_fields:
+            raise ServiceError("invalid_request", f"the form has more than {self._max_fields} fields")
+        self._name = ""
+        self._n_header_bytes = 0
+        self._data.clear()
+
+    def header_field(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def end_header(self) -> None:
+        self._n_header_bytes += len(self._header) + len(self._value)
+        if self._n_header_bytes > MAX_PART_HEADERS:
+            raise ServiceError("invalid_request", "a part of the form has headers that are too long")
+        if bytes(self._header).lower() == b"content-disposition":
+            self._name = parse_options_header(bytes(self._value))[1].get(b"name", b"").decode()
+        self._header.clear()
+        self._value.clear()
+
+    def data(self, data: bytes, start: int, end: int) -> None:
+        self._data += data[start:end]
+
+    def end(self) -> None:
+        self.pairs.append((self._name, self._data.decode()))
+
+
+def _parse_multipart(content: bytes, content_type: str, max_fields: int) -> list[tuple[str, str]]:
+    """Returns the fields of a multipart form."""
+    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+    parts = _Parts(max_fields)
+    try:
+        parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": parts.begin,
+                "on_header_field": parts.header_field,
+                "on_header_value": parts.header_value,
+                "on_header_end": parts.end_header,
+                "on_part_data": parts.data,
+                "on_part_end": parts.end,
+            },
+        )
+        parser.write(content)
+        parser.finalize()
+    except UnicodeError:
+        raise ServiceError("invalid_request", "the form is not UTF-8") from None
+    except FormParserError:
+        raise ServiceError("invalid_request", "the body is not a multipart form of its boundary") from None
+    return parts.pairs
+
+
+def _gather(pairs: Sequence[tuple[str, str]], model: type[BaseModel]) -> dict[str, Any]:
+    """Returns the fields of a form as the values of a model; the last value counts where there may be one alone."""
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    shapes: dict[str, Shape] = {
+        field.alias or name: _shape(field.annotation) for name, field in model.model_fields.items()
+    }
+    return {name: _as_shape(texts, shapes.get(name)) for name, texts in values.items()}
+
+
+def _as_shape(texts: list[str], shape: Shape | None) -> Any:
+    if shape == "list" or (shape == "either" and len(texts) > 1):
+        return texts
+    return parse_json(texts[-1].encode()) if shape == "object" and texts[-1].startswith("{") else texts[-1]
+
+
+def _shape(annotation: Any) -> Shape:
+    origin = get_origin(annotation)
+    if origin in (Union, UnionType):
+        shapes: set[Shape] = {_shape(part) for part in get_args(annotation) if part is not type(None)}
+        if "object" in shapes:
+            return "object"
+        return "either" if len(shapes) > 1 or "either" in shapes else shapes.pop()
+    if origin in (list, tuple, set, frozenset, Sequence):
+        return "list"
+    if origin in (dict, Mapping) or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return "object"
+    return "single"
