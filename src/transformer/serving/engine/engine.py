@@ -11,8 +11,8 @@ from typing import Any, Final
 from transformer.serving.engine.estimates import Throughput
 from transformer.serving.engine.memory import memory_of
 from transformer.serving.engine.model import ServedModel, Shared
-from transformer.serving.engine.processes import SpawnerClient
 from transformer.serving.engine.queue import PendingRequest, StreamRequest
+from transformer.serving.engine.spawner_client import SpawnerClient
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import TASKS, EngineStatus, Job, Metrics, ModelInfo
 from transformer.serving.settings import ServerSettings

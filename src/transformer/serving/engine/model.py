@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.serving.engine.estimates import Throughput, TokenEstimator
-from transformer.serving.engine.processes import Host, ProcessEndedError, SpawnerClient, Worker
+from transformer.serving.engine.host_client import Host, ProcessEndedError, Worker
 from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
+from transformer.serving.engine.spawner_client import SpawnerClient
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Metrics, ModelInfo, ModelStatus
 from transformer.serving.settings import ServerSettings
@@ -71,7 +72,8 @@ class ServedModel:
         self._host: Host | None = None
         self._hosts: set[Host] = set()
         self._loading: asyncio.Task[None] | None = None
-        self._tried = ""  # the fingerprint of the folder that was loaded last, successfully or not
+        self._loaded = self._tried = ""  # fingerprints of the folder that was loaded, and that was tried last
+        self._n_losses = 0  # hosts that have ended since the last finished batch
         self._problem, self._failed_at = "", -math.inf
         self._is_dispatching = self._is_closed = False
         self._streaming: dict[PendingRequest, Worker] = {}
@@ -113,8 +115,9 @@ class ServedModel:
 
     def abandon(self, request: PendingRequest) -> None:
         """Drops the waiting items of a request, and stops the worker of its stream."""
+        if not request.is_done:
+            self.queue.discard(request)
         request.abandon()
-        self.queue.discard(request)
         if request in self._streaming:
             self._streaming[request].send({"type": "cancel"})
 
@@ -135,22 +138,26 @@ class ServedModel:
 
     async def reload_if_changed(self) -> None:
         """Loads a model again whose folder has changed, and waits until it is loaded; requests go to the old one."""
+        if self._loading is not None:
+            await asyncio.wait([self._loading])
         try:
             facts = await self._shared.spawner.describe(self._path)
         except (BundleError, ProcessEndedError) as error:
             self._problem = str(error)
             return
-        if self._loading is None and self._host is None:
-            self.info, self._failed_at = _model_info(self.info.name, facts), -math.inf
+        if facts["fingerprint"] == (self._tried if self._host is None else self._loaded):
+            self._problem = self._problem if self._host is None else ""
+        elif self._host is None:
+            self.info, self._problem, self._failed_at = _model_info(self.info.name, facts), "", -math.inf
         elif facts["fingerprint"] != self._tried:
+            self._tried = facts["fingerprint"]
             self.load(again=True)
-        if self._loading is not None:
-            await asyncio.wait([self._loading])
+            await asyncio.wait([task for task in [self._loading] if task is not None])
 
     async def close(self) -> None:
         """Ends all processes; waiting requests fail."""
         self._is_closed = True
-        self._fail_waiting(ServiceError("unavailable", "the server is stopping"))
+        self._fail_waiting(_stopping())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *(host.close() for host in self._hosts), return_exceptions=True)
@@ -158,14 +165,12 @@ class ServedModel:
 
     async def _load(self) -> None:
         try:
-            host = await self._start_host()
+            self._switch_to(await self._start_host())
         except (BundleError, ProcessEndedError) as error:
             self._load_failed(str(error))
         except Exception as error:
             LOGGER.exception("model %s cannot be loaded", self.info.name)
             self._load_failed(f"{type(error).__name__} while it was loaded; the log says where")
-        else:
-            self._switch_to(host)
         finally:
             self._loading = None
 
@@ -204,7 +209,8 @@ class ServedModel:
     def _switch_to(self, host: Host) -> None:
         facts = host.loaded.result()
         old, self._host = self._host, host
-        self._tried, self._problem, self._failed_at = facts["fingerprint"], "", -math.inf
+        self._loaded = self._tried = facts["fingerprint"]
+        self._problem, self._failed_at = "", -math.inf
         self.info = _model_info(self.info.name, facts)
         for _ in range(self._shared.n_workers if facts["device"] == "cpu" else 1):
             host.fork()
@@ -236,9 +242,13 @@ class ServedModel:
 
     def _host_lost(self, host: Host) -> None:
         if host is self._host:
-            LOGGER.error("the host of model %s ended; the model is loaded again", self.info.name)
+            LOGGER.error("the host of model %s ended", self.info.name)
             self._host = None
-            self.load()
+            self._n_losses += 1
+            if self._n_losses < MAX_ATTEMPTS:
+                self.load()
+            else:
+                self._load_failed("its processes end before they have finished a batch")
 
     def _dispatch_soon(self) -> None:
         """Gives batches to idle workers once the event loop has handled what has arrived by now."""
@@ -275,9 +285,13 @@ class ServedModel:
             else:
                 self._set_results(batch, await worker.answer())
             worker.n_batches += 1
+            self._n_losses = 0
             self._record(batch, time.monotonic() - start)
         except ProcessEndedError:
             self._try_again(batch)
+        except asyncio.CancelledError:
+            _fail_units(batch.units, _stopping())
+            raise
         except Exception:
             LOGGER.exception("a batch of model %s failed", self.info.name)
             worker.close()  # it may be about to send an answer
@@ -345,6 +359,10 @@ def _result(answer: Mapping[str, Any]) -> Result:
 def _fail_units(units: list[Unit], error: Result) -> None:
     for unit in units:
         unit.request.set_result(unit, error)
+
+
+def _stopping() -> ServiceError:
+    return ServiceError("unavailable", "the server is stopping")
 
 
 def _internal_error() -> ServiceError:
