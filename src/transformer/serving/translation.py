@@ -1,11 +1,29 @@
 """Translates the texts of requests: chooses models, splits texts into units of work, and joins the results."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Final
 
-from transformer.serving.interfaces import Engine
+from transformer.serving.detection import Detection, Detector
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Engine, Item, Job
+from transformer.serving.languages import canonical_tag, matching_tag
+from transformer.serving.markup import Markup, markup_template
+from transformer.serving.pairs import LanguagePairs, Route
+from transformer.serving.piece_results import PieceResult, pivoted, read_result
 from transformer.serving.settings import ServerSettings
+from transformer.serving.templates import Template, plain_template, word_numbers
+
+AUTO: Final = "auto"
+"""Source language of a request whose texts' languages are to be detected."""
+SURE: Final = 80
+"""Confidence above which a text is taken to be in the target language already."""
+MANY_CHARACTERS: Final = 20_000
+"""Number of characters above which texts are split in a thread, so that other requests need not wait."""
+PROTECTED_KINDS: Final = ("placeholders", "tags", "entities", "urls", "numbers")
 
 
 @dataclass(frozen=True)
@@ -18,9 +36,9 @@ class TranslateOptions:
         glossary: Pairs of source and target term.
         protected: Kinds of spans to keep unchanged, see `Terminology.protected`.
         banned: Phrases that must not occur.
-        alignment: Whether word alignments are returned.
-        is_html: Whether texts are HTML: tags are restored, entities are text.
-        ignored_tags: Names of elements whose contents are not translated.
+        alignment: Whether word alignments are returned; texts with markup have none.
+        markup: How the markup of the texts is read; None for plain text.
+        may_join_lines: Whether a line end is a space, except beside an empty line.
         model: Name of the model to use; empty chooses one by the languages.
         may_pivot: Whether a pair without a model may be translated through a third language.
         length_penalty: Exponent of the paper's length penalty; None is the default.
@@ -32,8 +50,8 @@ class TranslateOptions:
     protected: tuple[str, ...] = ()
     banned: tuple[str, ...] = ()
     alignment: bool = False
-    is_html: bool = False
-    ignored_tags: frozenset[str] = frozenset()
+    markup: Markup | None = None
+    may_join_lines: bool = False
     model: str = ""
     may_pivot: bool = False
     length_penalty: float | None = None
@@ -68,14 +86,25 @@ class TranslatedText:
     models: tuple[str, ...] = ()
 
 
-class TranslationService(Protocol):
-    """Replaced by the implementation."""
+class TranslationService:
+    """Translates texts of any length with the models of an engine.
 
-    def __init__(self, engine: Engine, settings: ServerSettings, detector: object) -> None: ...
+    Args:
+        engine: Runs the models.
+        settings: Settings of the server.
+        detector: Detects the language of texts.
+
+    Attributes:
+        characters: Number of translated characters by owner, see `Call.owner`; routes count.
+    """
+
+    def __init__(self, engine: Engine, settings: ServerSettings, detector: Detector) -> None:
+        self._engine, self._settings, self._detector = engine, settings, detector
+        self.characters: Counter[str] = Counter()
 
     def languages(self) -> dict[str, list[str]]:
-        """Returns the target languages of each source language, by tag."""
-        ...
+        """Returns the target languages of each source language, by tag; without those through a third language."""
+        return self._pairs().targets()
 
     async def translate(
         self,
@@ -89,7 +118,195 @@ class TranslationService(Protocol):
     ) -> list[TranslatedText]:
         """Translates texts; `source` is a tag, or "auto" for detection per text.
 
+        Tags match loosely: `de-AT` is translated by a model for `de`. A text that is in the target language already is
+        returned as it is.
+
         Raises:
-            ServiceError: No model translates the pair, or the engine fails.
+            ServiceError: A limit is exceeded, no model translates the pair, or the engine fails.
         """
-        ...
+        self._check(texts, options)
+        detections = await self._detect(texts, source, target, options)
+        routes = {tag: self._pairs().route(tag, target, options.model, may_pivot=options.may_pivot)
+                  for tag in {detection.language for detection in detections}}  # fmt: skip
+        indices: defaultdict[str, list[int]] = defaultdict(list)
+        for index, detection in enumerate(detections):
+            indices[detection.language].append(index)
+        translated: list[TranslatedText] = [
+            TranslatedText(text, one.language, one.confidence) for text, one in zip(texts, detections, strict=True)
+        ]
+
+        async def translate_language(tag: str, chosen: Sequence[int]) -> None:
+            untranslated = [translated[index] for index in chosen]
+            done = await self._translate_route(untranslated, routes[tag], options, client, deadline)
+            for index, text in zip(chosen, done, strict=True):
+                translated[index] = text
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for tag, chosen in indices.items():
+                    group.create_task(translate_language(tag, chosen))
+        except* ServiceError as failures:
+            raise _first(failures) from None
+        return translated
+
+    def _pairs(self) -> LanguagePairs:
+        return LanguagePairs(self._engine.models)
+
+    def _check(self, texts: Sequence[str], options: TranslateOptions) -> None:
+        """Checks the limits.
+
+        Raises:
+            ServiceError: One is exceeded, or an option is unknown.
+        """
+        limits = self._settings.limits
+        n_characters = sum(map(len, texts))
+        for name, value, most in (
+            ("texts", len(texts), limits.texts),
+            ("characters", n_characters, limits.characters),
+            ("alternatives", options.n_best - 1, limits.alternatives),
+            ("beam", options.beam or 1, limits.beam),
+            ("glossary", len(options.glossary), limits.glossary_terms),
+            ("banned", len(options.banned), limits.glossary_terms),
+        ):
+            if value > most:
+                code = "too_large" if name in ("texts", "characters") else "invalid_request"
+                raise ServiceError(code, f"{name}: {value:,} are more than the limit of {most:,}", param=name)
+        unknown = sorted(set(options.protected) - set(PROTECTED_KINDS))
+        if unknown:
+            message = f"protected: {unknown[0][:20]!r} is unknown; choose from {', '.join(PROTECTED_KINDS)}"
+            raise ServiceError("invalid_request", message, param="protected")
+
+    async def _detect(
+        self, texts: Sequence[str], source: str, target: str, options: TranslateOptions
+    ) -> list[Detection]:
+        """Returns the language of each text, detected if the request does not say it."""
+        if source != AUTO:
+            return [Detection(self._pairs().known_source(source, target, options.model), 100.0)] * len(texts)
+        pairs = self._pairs()
+        sources = pairs.sources(target, options.model, may_pivot=options.may_pivot)
+        target_tag = matching_tag(target, pairs.all_languages()) or canonical_tag(target)
+        ranked = await self._detector.detect(texts, list(dict.fromkeys([*sources, target_tag])))
+        return [_likely_source(detections, sources) for detections in ranked]
+
+    async def _translate_route(
+        self,
+        texts: Sequence[TranslatedText],
+        route: Route,
+        options: TranslateOptions,
+        client: str,
+        deadline: float | None,
+    ) -> list[TranslatedText]:
+        """Translates texts of one language."""
+        if not route.models:
+            return list(texts)
+        if len(route.models) > 1 and options.glossary:
+            message = "a glossary cannot be used in a translation through a third language; leave one of the two out"
+            raise ServiceError("invalid_request", message, param="glossary")
+        templates = await self._templates([text.text for text in texts], route.source, options)
+        pieces = [piece for template in templates for piece in template.pieces]
+        results = iter(await self._translate_pieces(pieces, route.models, options, client, deadline))
+        return [
+            _assemble(text, template, list(islice(results, len(template.pieces))), route.models, options)
+            for text, template in zip(texts, templates, strict=True)
+        ]
+
+    async def _templates(self, texts: Sequence[str], language: str, options: TranslateOptions) -> list[Template]:
+        def split() -> list[Template]:
+            return [_template(text, language, options) for text in texts]
+
+        return await asyncio.to_thread(split) if sum(map(len, texts)) > MANY_CHARACTERS else split()
+
+    async def _translate_pieces(
+        self,
+        pieces: Sequence[str],
+        models: Sequence[str],
+        options: TranslateOptions,
+        client: str,
+        deadline: float | None,
+    ) -> list[PieceResult]:
+        """Translates pieces with one model after the other."""
+        results: list[PieceResult] = []
+        for number, model in enumerate(models):
+            is_last = number + 1 == len(models)
+            job_options = self._job_options(options if is_last else replace(options, n_best=1, banned=()))
+            inputs = [result.texts[0] for result in results] if number else pieces
+            job = Job(model, "translate", [Item(text) for text in inputs], client, job_options, deadline)
+            stage = [read_result(result) for result in await self._engine.run(job)] if inputs else []
+            results = [pivoted(*two) for two in zip(results, stage, strict=True)] if number else stage
+        return results
+
+    def _job_options(self, options: TranslateOptions) -> Mapping[str, Any]:
+        """Returns the engine's options; defaults are left out, so that most requests share batches."""
+        protected = {*options.protected, *(["tags"] if options.markup else [])}
+        chosen = {
+            "n_best": options.n_best if options.n_best > 1 else None,
+            "length_penalty": options.length_penalty,
+            "glossary": [list(pair) for pair in options.glossary],
+            "protected": sorted(protected),
+            "banned": list(options.banned),
+            "alignment": options.alignment and options.markup is None,
+        }
+        beam = max(options.beam or self._settings.beam, options.n_best)
+        return {"beam": beam, **{name: value for name, value in chosen.items() if value not in (None, [], False)}}
+
+
+def _likely_source(detections: Sequence[Detection], sources: Sequence[str]) -> Detection:
+    """Returns the most probable source language, or the target language if the text is surely in it."""
+    best = detections[0]
+    if best.language in sources or best.confidence >= SURE:
+        return best
+    return next((one for one in detections if one.language in sources), Detection(sources[0], 0.0))
+
+
+def _template(text: str, language: str, options: TranslateOptions) -> Template:
+    if options.markup is not None:
+        return markup_template(text, language, options.markup)
+    return plain_template(text, language, may_join_lines=options.may_join_lines)
+
+
+def _assemble(
+    source: TranslatedText,
+    template: Template,
+    results: Sequence[PieceResult],
+    models: tuple[str, ...],
+    options: TranslateOptions,
+) -> TranslatedText:
+    """Returns the translation of a text from those of its pieces.
+
+    The k-th alternative has the k-th translation of each piece, or the last one of a piece that has fewer.
+    """
+    n_best = max((len(result.texts) for result in results), default=1)
+    texts = [template.fill([result.texts[min(rank, len(result.texts) - 1)] for result in results])
+             for rank in range(min(n_best, options.n_best))]  # fmt: skip
+    is_aligned = options.alignment and options.markup is None
+    return replace(
+        source,
+        text=texts[0],
+        alternatives=tuple(text for text in dict.fromkeys(texts) if text != texts[0]),
+        score=sum(result.score for result in results),
+        flags=tuple(dict.fromkeys(flag for result in results for flag in result.flags)),
+        alignment=_alignment(source.text, texts[0], template.pieces, results) if is_aligned else None,
+        source_tokens=sum(result.source_tokens for result in results),
+        target_tokens=sum(result.target_tokens for result in results),
+        models=models,
+    )
+
+
+def _alignment(
+    source: str, target: str, pieces: Sequence[str], results: Sequence[PieceResult]
+) -> tuple[tuple[int, int], ...]:
+    """Returns the alignments of the pieces as one of the whole text."""
+    source_words = word_numbers(source, pieces)
+    target_words = word_numbers(target, [result.texts[0] for result in results])
+    pairs = {
+        (from_words[i], to_words[j])
+        for result, from_words, to_words in zip(results, source_words, target_words, strict=True)
+        for i, j in result.alignment
+        if i < len(from_words) and j < len(to_words)
+    }
+    return tuple(sorted(pairs))
+
+
+def _first(failures: ExceptionGroup[ServiceError]) -> ServiceError:
+    first = failures.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first

@@ -1,0 +1,133 @@
+"""Pairs of languages that the models translate, and the models for a pair."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import ModelInfo
+from transformer.serving.languages import canonical_tag, matching_tag
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way from one language to another.
+
+    Attributes:
+        source: Tag of the language of the texts.
+        models: Names of the models to use in order: none if the languages are the same, two through a third language.
+    """
+
+    source: str
+    models: tuple[str, ...]
+
+
+class LanguagePairs:
+    """Finds models for pairs of languages. Of several models for a pair, the first is used.
+
+    Args:
+        models: Models by name.
+    """
+
+    def __init__(self, models: Mapping[str, ModelInfo]) -> None:
+        self._translators = {name: info for name, info in models.items() if info.kind == "encoder-decoder"}
+        self._models: dict[str, dict[str, str]] = {}
+        for name, info in self._translators.items():
+            if info.source_language and info.target_language:
+                self._models.setdefault(info.source_language, {}).setdefault(info.target_language, name)
+
+    def targets(self) -> dict[str, list[str]]:
+        """Returns the target languages of each source language that one model reaches."""
+        return {source: list(targets) for source, targets in self._models.items()}
+
+    def all_languages(self) -> list[str]:
+        """Returns the tags of all languages, each once."""
+        tags = [tag for source, targets in self._models.items() for tag in (source, *targets)]
+        return list(dict.fromkeys(tags))
+
+    def sources(self, target: str, model: str, *, may_pivot: bool) -> list[str]:
+        """Returns the source languages from which a target can be reached.
+
+        Args:
+            target: Tag as requested.
+            model: Name of the model to use; empty for any.
+            may_pivot: Whether a third language may be used.
+
+        Raises:
+            ServiceError: There is none, or the model does not exist or its languages are unknown.
+        """
+        if model:
+            sources = [self._translator(model).source_language]
+        else:
+            sources = [source for source in self._models if self._route(source, target, may_pivot)]
+        if not all(sources) or not sources:
+            raise self._unserved("", target, may_pivot)
+        return sources
+
+    def known_source(self, source: str, target: str, model: str) -> str:
+        """Returns the served tag that suits a source language; the tag itself if it is the target or of a named model.
+
+        Raises:
+            ServiceError: The tag is not one of a language, or no model translates from it.
+        """
+        tag = canonical_tag(source)
+        known = matching_tag(source, self._models)
+        if known or (tag and (model or matching_tag(tag, [target]))):
+            return known or tag
+        raise self._unserved(source, target, may_pivot=True)
+
+    def route(self, source: str, target: str, model: str, *, may_pivot: bool) -> Route:
+        """Returns the way from a source language to a target.
+
+        Args:
+            source: Served tag, see `known_source`.
+            target: Tag as requested.
+            model: Name of the model to use; empty chooses by the languages.
+            may_pivot: Whether a third language may be used if no model translates the pair.
+
+        Raises:
+            ServiceError: No model translates the pair, or the named one does not.
+        """
+        if model:
+            info = self._translator(model)
+            for asked, known in ((source, info.source_language), (target, info.target_language)):
+                if known and not matching_tag(asked, [known]):
+                    languages = f"{info.source_language} to {info.target_language}"
+                    raise ServiceError("invalid_request", f"model {model!r} translates from {languages}", param="model")
+            return Route(source, (model,))
+        if matching_tag(target, [source]) and self._route(source, target, may_pivot=False) is None:
+            return Route(source, ())
+        models = self._route(source, target, may_pivot)
+        if models is None:
+            raise self._unserved(source, target, may_pivot)
+        return Route(source, models)
+
+    def _route(self, source: str, target: str, may_pivot: bool) -> tuple[str, ...] | None:
+        """Returns the models from a served tag to a target."""
+        targets = self._models.get(source, {})
+        if direct := matching_tag(target, targets):
+            return (targets[direct],)
+        for middle, first in targets.items() if may_pivot else ():
+            pivot = matching_tag(middle, self._models)
+            last = matching_tag(target, self._models[pivot]) if pivot else None
+            if pivot and last and not matching_tag(source, [last]):
+                return first, self._models[pivot][last]
+        return None
+
+    def _translator(self, model: str) -> ModelInfo:
+        if model not in self._translators:
+            names = ", ".join(self._translators) or "none"
+            raise ServiceError(
+                "invalid_request", f"no translation model has this name; there are: {names}", param="model"
+            )
+        return self._translators[model]
+
+    def _unserved(self, source: str, target: str, may_pivot: bool) -> ServiceError:
+        pairs = ", ".join(f"{one}-{other}" for one, targets in self._models.items() for other in targets) or "none"
+        for tag, param in ((source, "source"), (target, "target")):
+            if tag and not canonical_tag(tag):
+                return ServiceError(
+                    "invalid_request", f"{param}: {tag[:20]!r} is not a language; pairs: {pairs}", param=param
+                )
+        pair = f"from {source[:35]} to {target[:35]}" if source else f"to {target[:35]}"
+        hint = "" if may_pivot else " (pivot allows a third language)"
+        return ServiceError("invalid_request", f"no model translates {pair}{hint}; pairs: {pairs}", param="target")
