@@ -1,4 +1,4 @@
-"""What both peers of `benchmarks/serving/serving.py` share: CTranslate2 with this project's weights and tokenizer."""
+"""Shared parts of the peers of `benchmarks/serving/serving.py`: CTranslate2 with this project's weights and tokenizer."""
 
 import json
 import sys
