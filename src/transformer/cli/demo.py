@@ -55,7 +55,7 @@ def demo(
         _write(folder / "corpus" / name, pairs)
     result = train(parse_recipe(demo_recipe(folder / "corpus")), folder / "run")
     if result.interruption.requested:
-        say(f"stopped at step {result.progress.step} and saved; the same command goes on")
+        say(f"stopped at step {result.progress.step} and saved; the same command resumes")
         raise typer.Exit(result.interruption.exit_code)
     translator = load(result.model)
     sources, references = zip(*phrasebook.test, strict=True)

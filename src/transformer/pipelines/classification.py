@@ -159,6 +159,10 @@ class TextEncoder:
             for position, values, ids in zip(positions, best.values.tolist(), best.indices.tolist(), strict=True)
         ]
 
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Returns the number of tokens of each text that the model reads, special tokens included."""
+        return EncodedTexts(texts_of(texts, "texts"), self.tokenizer, max_text_tokens(self.config)).lengths.tolist()
+
     def _guess(self, tokens: list[int], position: int, token: int, p: float, n_before: int, n_after: int) -> Guess:
         filled = [*tokens[:position], token, *tokens[position + 1 :]]
         text = self.tokenizer.decode(filled[n_before : len(filled) - n_after])

@@ -72,18 +72,23 @@ class Generator:
         model: Language model; it is put into evaluation mode.
         tokenizer: Tokenizer of the model.
         search: Search options: greedy, a beam, or sampling.
+        special_tokens: Whether names of special tokens in prompts are these tokens, as in prompts of chat templates,
+            which contain the token that begins a text too.
 
     Raises:
         ConfigError: The search uses coverage.
     """
 
-    def __init__(self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY) -> None:
+    def __init__(
+        self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY, special_tokens: bool = False
+    ) -> None:
         if search.coverage:
             raise ConfigError("coverage needs the cross-attention of a translation model; leave it out")
         prepare_threads()
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.search = replace(search, limit_ends=True)
+        self.special_tokens = special_tokens
         self.description = ""
 
     def __repr__(self) -> str:
@@ -251,6 +256,8 @@ class Generator:
         Raises:
             ConfigError: The prompt has no tokens, and the model has none that begins a text.
         """
+        if self.special_tokens and (tokens := self.tokenizer.encode_prompt(prompt)):
+            return tokens
         before, _ = self.tokenizer.boundary_tokens
         special_tokens = self.tokenizer.special_tokens
         tokens = self.tokenizer.encode_running([prompt])[0] if prompt else []

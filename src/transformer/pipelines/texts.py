@@ -14,7 +14,7 @@ def texts_of(texts: Any, name: str) -> list[str]:
         name: Name of the argument in messages.
 
     Raises:
-        DataError: `texts` is a single text.
+        DataError: `texts` is a single text, or a text contains half a character.
         TypeError: `texts` is not a list of texts.
     """
     if isinstance(texts, str):
@@ -25,6 +25,13 @@ def texts_of(texts: Any, name: str) -> list[str]:
     for index, text in enumerate(result):
         if not isinstance(text, str):
             raise TypeError(f"{name}[{index}]={_shown(text)} is not a text; {_advice(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{name}[{index}] contains half a character (a surrogate without its partner) at position "
+                f"{error.start}; decode the text again, e.g. with errors='replace'"
+            ) from None
     return result
 
 

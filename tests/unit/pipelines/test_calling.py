@@ -99,3 +99,9 @@ def test_objects_describe_themselves(translator: Translator) -> None:
     (translation,) = translator.translations(["one two"])
     assert repr(translation) == f"<Translation {translation.text!r}: score {translation.score:.4f}>"
     assert str(translation) == translation.text
+
+
+def test_half_a_character_is_refused_with_its_place() -> None:
+    """Catches a TypeError of the tokenizer's library, which names neither the text nor the character."""
+    with pytest.raises(DataError, match=r"lines\[1\] contains half a character .* at position 2"):
+        texts_of(["whole", "ha\ud800lf"], "lines")
