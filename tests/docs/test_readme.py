@@ -46,9 +46,9 @@ def test_readme_commands_and_code(folder: Path) -> None:
     lines = [line.split("  #")[0] for block in blocks(readme, "sh") for line in block.splitlines()]
     commands = [shlex.split(line) for line in lines if line.startswith("transformer ")]
     names = [command[1] for command in commands]
-    assert names == ["translate", "inspect", "docs", "train", "translate", "evaluate"]
+    assert names == ["translate", "inspect", "serve", "docs", "train", "translate", "evaluate"]
     for command in commands:
-        if command[1] == "docs":  # builds the whole site, which `make docs` does
+        if command[1] in ("docs", "serve"):  # `make docs` builds the site, and test_serve.py starts a server
             continue
         overrides = SHORT if command[1] == "train" else []  # as shown, except that training is shortened
         if "en-de" in command:
