@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transformer.bundle import Bundle
 from transformer.bundle.bundle import check_vocabulary_sizes
+from transformer.bundle.chat import chat_entries
 from transformer.bundle.hub_cache import repository_name
 from transformer.bundle.languages import language_entries, published_languages
 from transformer.bundle.other_formats import check_is_folder, describe_other_format
@@ -27,7 +28,7 @@ from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_
 from transformer.storage.verified_folder import MANIFEST
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model"})
+SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model", ".jinja"})
 MAX_BYTES: Final = 1 << 28
 """Maximum size of a file other than the weights."""
 COMMANDS: Final = {
@@ -114,7 +115,8 @@ def _read_model(
     sizes = config.model_dump()
     longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
     languages = language_entries(*published_languages(files)) if "tgt_seq_len" in sizes else {}
-    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest, **languages}), unused
+    chat = chat_entries(files) if model_family.kind == "language model" else {}
+    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest, **languages, **chat}), unused
 
 
 def _blocked_commands(model_family: Family | None) -> str:

@@ -116,6 +116,13 @@ class Tokenizer(ABC):
         del contexts
         return self.encode_batch(texts)
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Encodes a text in which the names of special tokens, if the tokenizer has such names, are these tokens.
+
+        Chat templates write such texts. Text of strangers must not contain the names.
+        """
+        return self.encode_running([text])[0]
+
     def decode_running(self, ids: Sequence[int]) -> str:
         """Decodes token ids of `encode_running` to text; special tokens are omitted."""
         return self.decode(ids)

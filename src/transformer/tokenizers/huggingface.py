@@ -109,6 +109,15 @@ class HuggingFaceTokenizer(Tokenizer):
             )
         return token_ids
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Implements `Tokenizer.encode_prompt`."""
+        self._library.encode_special_tokens = False
+        try:
+            (encoding,) = self._encode([text], fast=True)
+        finally:
+            self._library.encode_special_tokens = True
+        return encoding.ids
+
     def _encode(self, texts: Sequence[str], *, fast: bool = False) -> list[tokenizers.Encoding]:
         """Encodes texts with the library, without boundary tokens; `fast` omits character offsets."""
         encode = self._library.encode_batch_fast if fast else self._library.encode_batch

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from transformer.bundle.chat import CHAT, CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE, chat_entries
 from transformer.bundle.hub_cache import find_model
 from transformer.bundle.kind import model_kind
 from transformer.bundle.languages import TOKENIZER_CONFIG, languages_of_provenance, published_languages
@@ -45,6 +46,7 @@ def describe(path: str) -> dict[str, Any]:
         "context": next((int(config[key]) for key in CONTEXT_KEYS if key in config), 0)
         if kind == "language model"
         else 0,
+        "chat": _chat(folder) if kind == "language model" else {},
         "fingerprint": fingerprint(folder),
     }
 
@@ -68,6 +70,14 @@ def _languages(folder: Path) -> tuple[str | None, str | None]:
         return languages_of_provenance(_read_json(folder / "provenance.json"))
     tokenizer = folder / TOKENIZER_CONFIG
     return published_languages({TOKENIZER_CONFIG: tokenizer.read_bytes()} if tokenizer.exists() else {})
+
+
+def _chat(folder: Path) -> dict[str, Any]:
+    """Returns the chat template of a language model, see `transformer.bundle.chat`; empty if it has none."""
+    if (folder / MANIFEST).exists():
+        return _read_json(folder / "provenance.json").get(CHAT, {})
+    paths = [folder / name for name in (TEMPLATE_FILE, CONFIG_FILE, TOKENIZER_FILE)]
+    return chat_entries({path.name: path.read_bytes() for path in paths if path.is_file()}).get(CHAT, {})
 
 
 def _read_json(path: Path) -> dict[str, Any]:

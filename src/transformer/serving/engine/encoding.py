@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from transformer.data.labelled import EncodedTexts, max_text_tokens
 from transformer.pipelines.classification import Guess, Label, TextEncoder, encode_masked
 from transformer.serving.engine.options import TaskOptions
 from transformer.serving.errors import ServiceError
@@ -19,7 +18,7 @@ def embed(encoder: TextEncoder, texts: Sequence[str], options: TaskOptions) -> l
     """
     if not options.flag("normalize", default=True):
         raise ServiceError("invalid_request", "vectors always have length 1; leave normalize out", param="normalize")
-    lengths = _lengths(encoder, texts)
+    lengths = encoder.count_tokens(texts)
     vectors: list[list[float]] = encoder.embed(texts).tolist()
     return [{"vector": vector, "tokens": n} for vector, n in zip(vectors, lengths, strict=True)]
 
@@ -35,7 +34,7 @@ def classify(encoder: TextEncoder, texts: Sequence[str], options: TaskOptions) -
     labels = encoder.classify(texts)
     return [
         {"labels": _most_probable(label, top), "tokens": n}
-        for label, n in zip(labels, _lengths(encoder, texts), strict=True)
+        for label, n in zip(labels, encoder.count_tokens(texts), strict=True)
     ]
 
 
@@ -50,11 +49,6 @@ def fill(encoder: TextEncoder, text: str, options: TaskOptions) -> dict[str, Any
     masks = encoder.fill(text, options.integer("top", DEFAULT_TOP))
     tokens, _ = encode_masked(encoder.tokenizer, text, encoder.config["seq_len"])
     return {"masks": [[_guess(guess) for guess in guesses] for guesses in masks], "tokens": len(tokens)}
-
-
-def _lengths(encoder: TextEncoder, texts: Sequence[str]) -> list[int]:
-    """Returns the number of tokens of each text that the model reads."""
-    return EncodedTexts(texts, encoder.tokenizer, max_text_tokens(encoder.config)).lengths.tolist()
 
 
 def _most_probable(label: Label, top: int) -> list[dict[str, Any]]:

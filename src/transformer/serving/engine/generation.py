@@ -23,13 +23,19 @@ class GenerationOptions:
         search: Search options.
         max_tokens: Maximum number of tokens; None is as many as the model has positions for.
         stops: Texts that end a continuation.
+        special_tokens: Whether names of special tokens in prompts are these tokens.
         is_seeded: Whether the client chose the seed, so that the result must not depend on other prompts of a batch.
     """
 
     search: Search
     max_tokens: int | None
     stops: tuple[str, ...]
+    special_tokens: bool
     is_seeded: bool
+
+    def generator(self, loaded: Generator) -> Generator:
+        """Returns a generator with these options and the model of another one."""
+        return Generator(loaded.model, loaded.tokenizer, search=self.search, special_tokens=self.special_tokens)
 
 
 def generation_options(options: TaskOptions) -> GenerationOptions:
@@ -47,7 +53,9 @@ def generation_options(options: TaskOptions) -> GenerationOptions:
     except ConfigError as error:
         raise options.refusal(error) from error
     max_tokens = options.integer("max_tokens", 0)
-    return GenerationOptions(search, max_tokens or None, stops, options.seed() is not None)
+    return GenerationOptions(
+        search, max_tokens or None, stops, options.flag("special_tokens"), options.seed() is not None
+    )
 
 
 def sampling_of(options: TaskOptions) -> Sampling | None:
@@ -78,7 +86,7 @@ def generate(generator: Generator, prompts: Sequence[str], options: TaskOptions)
         ConfigError: A prompt exceeds the model's positions, or has no tokens.
     """
     chosen = generation_options(options)
-    searching = Generator(generator.model, generator.tokenizer, search=chosen.search)
+    searching = chosen.generator(generator)
     lengths = [prompt_length(searching, prompt) for prompt in prompts]
     if chosen.stops and chosen.search.n_best == 1:
         return [_until_stop(searching, prompt, chosen) for prompt in prompts]
@@ -104,7 +112,7 @@ def stream(generator: Generator, prompt: str, options: TaskOptions) -> Iterator[
     chosen = generation_options(options)
     if chosen.search.n_best > 1:
         raise ServiceError("invalid_request", "a stream has one continuation; ask for one", param="n_best")
-    return _stream(Generator(generator.model, generator.tokenizer, search=chosen.search), prompt, chosen)
+    return _stream(chosen.generator(generator), prompt, chosen)
 
 
 def prompt_length(generator: Generator, prompt: str) -> int:
