@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
-MAX_CONTROL_BYTES: Final = 1 << 16
+MAX_CONTROL_BYTES: Final = 1 << 17
 """Maximum size of a control message."""
 MAX_PROBLEM: Final = 2000
 """Maximum number of characters of an error message, so that it fits into a control message."""
