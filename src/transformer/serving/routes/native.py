@@ -1,0 +1,148 @@
+"""Routes of our own for encoders and for scores: `/v1/classify`, `/v1/fill` and `/v1/score`."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Item, Task
+from transformer.serving.operations import Call, Operation
+from transformer.serving.routes.models import check_texts, make_job, model_for, openai_error
+
+MAX_TOP: Final = 1000
+Texts = str | Annotated[list[str], Field(min_length=1)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+
+
+class EncoderRequest(_Request):
+    """Request of `/v1/classify` and `/v1/fill`."""
+
+    input: Texts
+    top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 5
+
+
+class ScoreRequest(_Request):
+    """Request of `/v1/score`: sources, and as many translations."""
+
+    source: Texts
+    target: Texts
+
+
+class LabelProbability(BaseModel):
+    """Label of a text."""
+
+    label: str
+    probability: float
+
+
+class LabelledText(BaseModel):
+    """Labels of a text, the most probable one first."""
+
+    labels: list[LabelProbability]
+    tokens: int
+
+
+class LabelledTexts(BaseModel):
+    """Response of `/v1/classify`, in the order of the texts."""
+
+    model: str
+    data: list[LabelledText]
+
+
+class MaskGuess(BaseModel):
+    """Guess for a mask: its token, the text with it, and its probability."""
+
+    token: str
+    text: str
+    probability: float
+
+
+class FilledText(BaseModel):
+    """Guesses for each mask of a text, the most probable one first."""
+
+    masks: list[list[MaskGuess]]
+    tokens: int
+
+
+class FilledTexts(BaseModel):
+    """Response of `/v1/fill`, in the order of the texts."""
+
+    model: str
+    data: list[FilledText]
+
+
+class PairScore(BaseModel):
+    """Log-probability of a translation in nats, the mean of its tokens, and their number."""
+
+    score: float
+    per_token: float
+    tokens: int
+
+
+class PairScores(BaseModel):
+    """Response of `/v1/score`, in the order of the pairs."""
+
+    model: str
+    data: list[PairScore]
+
+
+async def classify(call: Call) -> dict[str, Any]:
+    """Returns the labels of texts."""
+    model = model_for(call, call.body.model, "classify")
+    if not model.has_labels:
+        raise ServiceError("invalid_request", f"model {model.name} has no labels", param="model")
+    return await _encode(call, "classify")
+
+
+async def fill(call: Call) -> dict[str, Any]:
+    """Returns guesses for the masks of texts."""
+    model_for(call, call.body.model, "fill")
+    return await _encode(call, "fill")
+
+
+async def score(call: Call) -> dict[str, Any]:
+    """Returns the scores of given translations."""
+    body: ScoreRequest = call.body
+    model_for(call, body.model, "score")
+    sources, targets = _as_list(body.source), _as_list(body.target)
+    if len(sources) != len(targets):
+        message = f"{len(sources)} sources, but {len(targets)} translations; send as many of both"
+        raise ServiceError("invalid_request", message, param="target")
+    check_texts(call, sources, "source")
+    check_texts(call, targets, "target")
+    items = [Item(source, second=target) for source, target in zip(sources, targets, strict=True)]
+    return {"model": body.model, "data": await call.services.engine.run(make_job(call, body.model, "score", items))}
+
+
+async def _encode(call: Call, task: Task) -> dict[str, Any]:
+    body: EncoderRequest = call.body
+    texts = _as_list(body.input)
+    check_texts(call, texts, "input")
+    job = make_job(call, body.model, task, [Item(text) for text in texts], top=body.top)
+    return {"model": body.model, "data": await call.services.engine.run(job)}
+
+
+def _as_list(texts: str | list[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+OPERATIONS: Final = (
+    Operation(
+        "POST", "/v1/classify", "Labels texts", classify, openai_error,
+        request=EncoderRequest, response=LabelledTexts, errors=(404,),
+    ),
+    Operation(
+        "POST", "/v1/fill", "Guesses masked words", fill, openai_error,
+        request=EncoderRequest, response=FilledTexts, errors=(404,),
+        description="Each `[MASK]` in a text stands for a word.",
+    ),
+    Operation(
+        "POST", "/v1/score", "Scores given translations", score, openai_error,
+        request=ScoreRequest, response=PairScores, errors=(404,),
+    ),
+)  # fmt: skip
