@@ -74,6 +74,6 @@ def _label(language: str, probabilities: dict[str, float]) -> str | None:
 
 
 def _confidence(label: str, probabilities: dict[str, float]) -> float:
-    own = probabilities[label]
+    probability = probabilities[label]
     other = max((value for name, value in probabilities.items() if name != label), default=0.0)
-    return round(100 * own / (own + other), 1) if own else 0.0
+    return round(100 * probability / (probability + other), 1) if probability else 0.0

@@ -55,7 +55,7 @@ def markup_template(text: str, language: str, markup: Markup) -> Template:
     """Splits a marked-up text at the tags of block elements, comments etc.
 
     Entities of a unit are decoded, and its white space becomes single spaces. Its inline tags are replaced by short
-    ones (`<x0>`), which the translation keeps; `Template.fill` puts the original tags back.
+    ones (`<x0>`), which the translation keeps and `Template.fill` replaces by the original ones.
 
     Args:
         text: HTML or XML, complete or a fragment, well-formed or not.

@@ -1,0 +1,230 @@
+"""The interface of DeepL, version 2, without glossaries."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from transformer.serving.errors import ServiceError
+from transformer.serving.languages import canonical_tag, language_name
+from transformer.serving.markup import Markup
+from transformer.serving.operations import Call, Operation
+from transformer.serving.routes.deepl_glossaries import GLOSSARY_OPERATIONS, INTERFACE, deepl_code, error_form
+from transformer.serving.routes.translate_fields import Details, TranslateFields, details, translate
+from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
+
+CHARACTER_LIMIT: Final = 10**12
+"""Number that `/v2/usage` gives as the limit, as for accounts of DeepL without one."""
+VARIANTS: Final = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT"), "zh": ("ZH", "ZH-HANS")}
+"""Target languages for which clients name a region or script; DeepL's clients refuse `EN` and `PT`."""
+FORMALITIES: Final = ("default", "prefer_more", "prefer_less")
+"""Values of `formality` that a model without formality can follow."""
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _split_names(names: list[str]) -> list[str]:
+    return [name.strip() for part in names for name in part.split(",") if name.strip()]
+
+
+Texts = Annotated[list[str], BeforeValidator(_as_list)]
+Names = Annotated[list[str], BeforeValidator(_as_list), AfterValidator(_split_names)]
+
+
+class DeepLRequest(TranslateFields):
+    """Texts to translate.
+
+    Attributes:
+        text: Text, or list of texts.
+        target_lang: Language to translate to, e.g. `DE`, `EN-GB` or `PT-BR`.
+        source_lang: Language of the texts; it is detected by default.
+        glossary_id: Identifier of a stored glossary; it needs `source_lang`.
+        context: Text around the texts; it is accepted and has no effect.
+        formality: Other values than "default" and "prefer_..." are refused.
+        split_sentences: With "nonewlines", a line end is a space; the other values have no effect.
+        preserve_formatting: Accepted; formatting is always kept.
+        tag_handling: "html" or "xml" for texts with markup.
+        outline_detection: Whether elements of XML end a sentence unless there is text beside them.
+        splitting_tags: Names of elements that end a sentence.
+        non_splitting_tags: Names of elements that do not end a sentence.
+        ignore_tags: Names of elements whose contents are not translated.
+        show_billed_characters: Whether the number of characters of each text is returned.
+        model_type: With "latency_optimized", the beam size is 1.
+    """
+
+    text: Texts
+    target_lang: str
+    source_lang: str | None = None
+    glossary_id: str | None = None
+    context: str | None = None
+    formality: str | None = None
+    split_sentences: Literal["0", "1", "nonewlines", 0, 1] | bool | None = None
+    preserve_formatting: bool | None = None
+    tag_handling: Literal["html", "xml", ""] | None = None
+    outline_detection: bool = True
+    splitting_tags: Names = Field(default_factory=list[str])
+    non_splitting_tags: Names = Field(default_factory=list[str])
+    ignore_tags: Names = Field(default_factory=list[str])
+    show_billed_characters: bool = False
+    model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = None
+    glossary_ids: list[str] | None = None
+    style_id: str | None = None
+    translation_memory_id: str | None = None
+    custom_instructions: list[str] | None = None
+
+
+class Translation(BaseModel):
+    """A translated text.
+
+    Attributes:
+        detected_source_language: Language of the text.
+        text: Translation.
+        billed_characters: Number of characters of the text, if asked for.
+        model_type_used: Type of the model, if one was asked for.
+        alternatives: Further translations, if asked for.
+        details: Facts of the translation, if asked for.
+    """
+
+    detected_source_language: str
+    text: str
+    billed_characters: int | None = None
+    model_type_used: str | None = None
+    alternatives: list[str] | None = None
+    details: Details | None = None
+
+
+class TranslationsResponse(BaseModel):
+    """Translations of all texts, in order."""
+
+    translations: list[Translation]
+
+
+class LanguagesRequest(BaseModel):
+    """Choice between source and target languages."""
+
+    type: Literal["source", "target"] = "source"
+
+
+class Language(BaseModel):
+    """A language; `supports_formality` is given for target languages."""
+
+    language: str
+    name: str
+    supports_formality: bool | None = None
+
+
+class UsageResponse(BaseModel):
+    """Number of characters that the owner of the key has sent since the server started, and a nominal limit."""
+
+    character_count: int
+    character_limit: int
+
+
+async def translate_texts(call: Call) -> dict[str, Any]:
+    """Translates texts."""
+    request: DeepLRequest = call.body
+    _refuse(request)
+    source = request.source_lang or AUTO
+    options = TranslateOptions(
+        beam=1 if request.model_type == "latency_optimized" else None,
+        glossary=_stored_terms(call, request),
+        markup=_markup(request),
+        may_join_lines=request.split_sentences == "nonewlines",
+    )
+    translated = await translate(call, request.text, source, request.target_lang, request, options)
+    answers = [_answer(text, one, request) for text, one in zip(request.text, translated, strict=True)]
+    return {"translations": answers}
+
+
+async def languages(call: Call) -> list[dict[str, Any]]:
+    """Lists source or target languages."""
+    request: LanguagesRequest = call.body
+    pairs = call.services.translation.languages()
+    if request.type == "source":
+        codes = dict.fromkeys(deepl_code(tag) for tag in pairs)
+        return [{"language": code, "name": language_name(canonical_tag(code))} for code in codes]
+    tags = dict.fromkeys(tag for targets in pairs.values() for tag in targets)
+    codes = dict.fromkeys(code for tag in tags for code in VARIANTS.get(tag, (tag.upper(),)))
+    return [
+        {"language": code, "name": language_name(canonical_tag(code)), "supports_formality": False} for code in codes
+    ]
+
+
+async def usage(call: Call) -> UsageResponse:
+    """Counts characters."""
+    count = call.services.translation.characters[call.owner]
+    return UsageResponse(character_count=count, character_limit=CHARACTER_LIMIT)
+
+
+async def document(call: Call) -> None:
+    """Refuses documents.
+
+    Raises:
+        ServiceError: Always. Its status is not that of a server's error, which DeepL's clients try again.
+    """
+    raise ServiceError("invalid_request", "documents are not translated, because no document formats exist yet")
+
+
+def _refuse(request: DeepLRequest) -> None:
+    """Refuses by name what would change the translation and is not supported."""
+    if request.formality and request.formality not in FORMALITIES:
+        message = f"formality: {request.formality[:20]!r} is not supported; use one of {', '.join(FORMALITIES)}"
+        raise ServiceError("invalid_request", message, param="formality")
+    for name in ("glossary_ids", "style_id", "translation_memory_id", "custom_instructions"):
+        if getattr(request, name):
+            raise ServiceError("invalid_request", f"{name} is not supported; leave it out", param=name)
+
+
+def _stored_terms(call: Call, request: DeepLRequest) -> tuple[tuple[str, str], ...]:
+    if not request.glossary_id:
+        return ()
+    if not request.source_lang:
+        raise ServiceError("invalid_request", "glossary_id needs source_lang", param="source_lang")
+    glossary = call.services.glossaries.get(call.owner, request.glossary_id)
+    return glossary.dictionary(request.source_lang, request.target_lang).terms
+
+
+def _markup(request: DeepLRequest) -> Markup | None:
+    if not request.tag_handling:
+        return None
+    names = (request.ignore_tags, request.splitting_tags, request.non_splitting_tags)
+    ignored, splitting, non_splitting = (frozenset(part) for part in names)
+    return Markup(request.tag_handling, ignored, splitting, non_splitting, request.outline_detection)
+
+
+def _answer(text: str, translated: TranslatedText, request: DeepLRequest) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "detected_source_language": deepl_code(translated.source),
+        "text": translated.text,
+    }
+    if request.show_billed_characters:
+        answer["billed_characters"] = len(text)
+    if request.model_type:
+        answer["model_type_used"] = request.model_type.removeprefix("prefer_")
+    if request.alternatives:
+        answer["alternatives"] = list(translated.alternatives)
+    if request.details:
+        answer["details"] = details(translated)
+    return answer
+
+
+def _operation(method: Any, path: str, summary: str, handler: Any, **rest: Any) -> Operation:
+    return Operation(method, path, summary, handler, error_form, interface=INTERFACE, **rest)
+
+
+DOCUMENT: Final = "Refused: no document formats exist yet"
+OPERATIONS: Final[Sequence[Operation]] = (
+    _operation(
+        "POST", "/v2/translate", "Translates texts", translate_texts,
+        request=DeepLRequest, response=TranslationsResponse, accepts=("json", "form"), errors=(404,),
+    ),
+    _operation(
+        "GET", "/v2/languages", "Source or target languages", languages,
+        request=LanguagesRequest, response=list[Language], accepts=("query", "form"),
+    ),
+    _operation("GET", "/v2/usage", "Number of characters sent", usage, response=UsageResponse),
+    _operation("POST", "/v2/document", DOCUMENT, document),
+    *GLOSSARY_OPERATIONS,
+)  # fmt: skip

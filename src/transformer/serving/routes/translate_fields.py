@@ -1,0 +1,134 @@
+"""Fields that all translating routes have beside those of their interface."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from transformer.serving.errors import ServiceError
+from transformer.serving.markup import Markup
+from transformer.serving.operations import Call
+from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
+
+MAX_LENGTH_PENALTY: Final = 5.0
+
+
+class TranslateFields(BaseModel):
+    """Options of a translation beyond those of other servers.
+
+    Attributes:
+        beam: Beam size.
+        alternatives: Number of further translations of each text.
+        length_penalty: Exponent of the length penalty; larger values favour longer translations.
+        glossary: Target terms by source term, or the identifier of a stored glossary.
+        protected: Kinds of spans to keep unchanged: placeholders, tags, entities, urls, numbers.
+        banned: Phrases that must not occur.
+        pivot: Whether a pair without a model may be translated through a third language.
+        model: Name of the model; by default, the first one for the languages.
+        details: Whether scores, notes, alignments and numbers of tokens are returned.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    beam: Annotated[int, Field(ge=1)] | None = None
+    alternatives: Annotated[int, Field(ge=0)] = 0
+    length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] | None = None
+    glossary: dict[str, str] | str | None = None
+    protected: list[str] = Field(default_factory=list[str])
+    banned: list[str] = Field(default_factory=list[str])
+    pivot: bool = False
+    model: str = ""
+    details: bool = False
+
+
+class Details(BaseModel):
+    """Facts of a translation.
+
+    Attributes:
+        score: Log-probability of the translation.
+        flags: Notes on its quality.
+        alignment: Pairs of word positions in source and translation, counted from 0; words are separated by white
+            space. None for a text with markup.
+        models: Names of the models; two for a translation through a third language.
+        source_tokens: Number of source tokens.
+        target_tokens: Number of target tokens.
+    """
+
+    score: float
+    flags: list[str]
+    alignment: list[tuple[int, int]] | None
+    models: list[str]
+    source_tokens: int
+    target_tokens: int
+
+
+async def translate(
+    call: Call, texts: Sequence[str], source: str, target: str, fields: TranslateFields, options: TranslateOptions
+) -> list[TranslatedText]:
+    """Translates the texts of a request and counts their characters.
+
+    Args:
+        call: The request.
+        texts: Its texts.
+        source: Tag of their language, or "auto".
+        target: Tag of the language to translate to.
+        fields: Fields of the request.
+        options: Options that the interface has set; those of `fields` are added.
+
+    Raises:
+        ServiceError: See `TranslationService.translate`; or the glossary does not exist or has an empty term.
+    """
+    service = call.services.translation
+    options = replace(
+        options,
+        beam=options.beam if fields.beam is None else fields.beam,
+        n_best=fields.alternatives + 1,
+        length_penalty=fields.length_penalty,
+        glossary=options.glossary or _terms(call, fields.glossary, source, target),
+        protected=tuple(fields.protected),
+        banned=_phrases(fields.banned),
+        alignment=fields.details,
+        model=fields.model,
+        may_pivot=fields.pivot,
+    )
+    translated = await service.translate(texts, source, target, options, client=call.client, deadline=call.deadline)
+    service.characters[call.owner] += sum(map(len, texts))
+    return translated
+
+
+def details(translated: TranslatedText) -> Details:
+    """Returns the facts of a translation."""
+    alignment = None if translated.alignment is None else list(translated.alignment)
+    return Details(
+        score=translated.score,
+        flags=list(translated.flags),
+        alignment=alignment,
+        models=list(translated.models),
+        source_tokens=translated.source_tokens,
+        target_tokens=translated.target_tokens,
+    )
+
+
+def html_markup(text_format: str) -> Markup | None:
+    """Returns how a text of a format ("text" or "html") is read."""
+    return Markup("html") if text_format == "html" else None
+
+
+def _terms(call: Call, glossary: dict[str, str] | str | None, source: str, target: str) -> tuple[tuple[str, str], ...]:
+    """Returns the terms of a glossary in a request: an object, or the identifier of a stored one."""
+    if not glossary:
+        return ()
+    if isinstance(glossary, str):
+        if source == AUTO:
+            raise ServiceError("invalid_request", "a stored glossary needs the source language", param="source")
+        return call.services.glossaries.get(call.owner, glossary).dictionary(source, target).terms
+    if not all(term.strip() for pair in glossary.items() for term in pair):
+        raise ServiceError("invalid_request", "glossary: a term is empty; leave it out", param="glossary")
+    return tuple(glossary.items())
+
+
+def _phrases(banned: Sequence[Any]) -> tuple[str, ...]:
+    if not all(phrase.strip() for phrase in banned):
+        raise ServiceError("invalid_request", "banned: a phrase is empty; leave it out", param="banned")
+    return tuple(banned)
