@@ -68,6 +68,9 @@ class FakeEngine:
         """Models by name."""
         return {info.name: info for info in self.infos}
 
+    async def open(self) -> None:
+        """Does nothing."""
+
     async def run(self, job: Job) -> list[Mapping[str, Any]]:
         """Returns the results of a job's items; raises the first error."""
         results = await self.run_each(job)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from transformer.cli.verbosity import say, takes_verbosity
+from transformer.cli.verbosity import is_quiet, say, takes_verbosity
 from transformer.errors import ConfigError
 
 EPILOG = "Example: transformer serve en-de de-en --port 5000"
@@ -105,7 +105,6 @@ def serve(
     log_texts: Annotated[
         bool, typer.Option("--log-texts", help="write the texts of requests to the log", rich_help_panel=LOG)
     ] = False,
-    quiet: bool = False,
 ) -> None:
     """Serve translations over HTTP to clients of LibreTranslate, DeepL and OpenAI, and on a page at /.
 
@@ -121,10 +120,10 @@ def serve(
         "host": host, "port": port, "workers": workers, "device": device, "precision": precision, "beam": beam,
         "preload": preload or None, "deterministic": deterministic or None, "memory_mb": memory_mb,
         "watch_seconds": watch_seconds, "keys": keys, "cors": cors or None, "proxies": proxy or None,
-        "log": log or ("none" if quiet else None), "log_texts": log_texts or None,
+        "log": log or ("none" if is_quiet() else None), "log_texts": log_texts or None,
     }  # fmt: skip
     settings = load_settings(config, models or (), options)
-    from transformer.serving.server import run
+    from transformer.serving.run import run
 
     raise typer.Exit(run(settings))
 

@@ -47,19 +47,25 @@ class Record:
     usage: Usage = field(default_factory=Usage)
 
 
-def create_app(services: Services, access: Access | None = None, log: ServerLog | None = None) -> ASGIApp:
+def create_app(
+    services: Services,
+    access: Access | None = None,
+    log: ServerLog | None = None,
+    operations: Sequence[Operation] | None = None,
+) -> ASGIApp:
     """Returns the application.
 
     Args:
         services: What handlers use.
         access: Identifies and limits clients; by default as the settings say.
         log: Where requests are logged; by default nowhere.
+        operations: What clients can ask for; by default all interfaces.
 
     Raises:
         ConfigError: The file of keys or an address of a proxy in the settings is wrong.
     """
     settings = services.settings
-    operations = all_operations(settings)
+    operations = all_operations(settings) if operations is None else operations
     access = access or Access(settings)
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:

@@ -24,9 +24,7 @@ class ServiceError(Exception):
         retry_after: Seconds after which a request may succeed; None if it is not a matter of time.
     """
 
-    def __init__(
-        self, code: Code, message: str, *, param: str | None = None, retry_after: float | None = None
-    ) -> None:
+    def __init__(self, code: Code, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.code: Code = code
         self.message, self.param, self.retry_after = message, param, retry_after

@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 from transformer.serving.engine.estimates import Throughput
@@ -102,7 +102,7 @@ class ProcessEngine:
         finally:
             self._finish(model, request)
 
-    async def stream(self, job: Job) -> AsyncIterator[Mapping[str, Any]]:
+    async def stream(self, job: Job) -> AsyncGenerator[Mapping[str, Any], None]:
         """See `Engine.stream`."""
         if len(job.items) != 1 or job.task != "generate":
             raise ServiceError("invalid_request", "a stream continues one prompt")

@@ -32,7 +32,7 @@ def find_problem(services: Services) -> str:
         return f"models failed: {', '.join(failed)}"
     if status.queued_tokens >= services.settings.limits.queue_tokens:
         return "the queue is full"
-    return "" if status.ready else "starting, stopping or full"
+    return "" if status.ready else "the engine is not ready"
 
 
 async def live(call: Call) -> dict[str, str]:
@@ -42,7 +42,8 @@ async def live(call: Call) -> dict[str, str]:
 
 async def ready(call: Call) -> Response:
     """Answers with 503 while more requests would be refused."""
-    problem = find_problem(call.services)
+    is_stopping = call.request.scope.get("state", {}).get("is_stopping")
+    problem = "stopping" if is_stopping else find_problem(call.services)
     return JSONResponse({"status": problem or "ok"}, 503 if problem else 200)
 
 

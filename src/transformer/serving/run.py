@@ -1,0 +1,43 @@
+"""Puts the parts of the server together and runs it."""
+
+import asyncio
+import contextlib
+
+from transformer.serving.access import Access
+from transformer.serving.app import create_app
+from transformer.serving.detection import Detector
+from transformer.serving.engine.engine import ProcessEngine
+from transformer.serving.glossaries import Glossaries
+from transformer.serving.log import ServerLog
+from transformer.serving.metrics import ServerMetrics
+from transformer.serving.operations import Services
+from transformer.serving.server import StoppableServer, bind
+from transformer.serving.settings import ServerSettings
+from transformer.serving.translation import TranslationService
+from transformer.serving.usage import CountedEngine
+
+
+def run(settings: ServerSettings) -> int:
+    """Serves until a signal ends it.
+
+    Returns:
+        Exit code: 0 after SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: The address cannot be used, or the file of keys cannot be read.
+        BundleError: A model of the settings does not exist.
+    """
+    access, log, metrics = Access(settings), ServerLog(settings.log), ServerMetrics()
+    listener = bind(settings.host, settings.port)
+    engine = ProcessEngine(settings, metrics)
+    engine.start()
+    counted = CountedEngine(engine)
+    metrics.observe(counted)
+    detector = Detector()
+    translation = TranslationService(counted, settings, detector)
+    services = Services(settings, counted, translation, detector, Glossaries(settings), metrics)
+    app = create_app(services, access, log)
+    server = StoppableServer(app, settings, counted, access, log)
+    with contextlib.closing(listener), server.handled_signals():
+        asyncio.run(server.serve_and_close(listener))
+    return 0

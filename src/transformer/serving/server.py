@@ -1,0 +1,157 @@
+"""The server: listens on an address, and ends on signals without losing an accepted request."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Generator
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from transformer.errors import ConfigError, TransformerError
+from transformer.serving.access import Access
+from transformer.serving.connections import limited_protocol
+from transformer.serving.interfaces import Engine
+from transformer.serving.log import ServerLog
+from transformer.serving.settings import ServerSettings
+
+BACKLOG: Final = 2048
+"""Connections that the operating system keeps until they are accepted."""
+LAST_REQUESTS_SECONDS: Final = 0.5
+"""Time after the signal to stop in which open connections may send a request that was under way."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens on an address.
+
+    Raises:
+        ConfigError: The address is wrong or in use.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        message = f"host={host} port={port} cannot be used ({error.strerror}); choose others, port 0 for a free one"
+        raise ConfigError(message) from error
+    return listener
+
+
+class StoppableServer(uvicorn.Server):
+    """Serves an application on a socket until a signal.
+
+    Args:
+        app: The application.
+        settings: Settings of the server.
+        engine: Closed at the end.
+        access: Reads its keys again on SIGHUP.
+        log: Where starts, ends and failures are logged.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, engine: Engine, access: Access, log: ServerLog) -> None:
+        self._settings, self._engine, self._access, self._log = settings, engine, access, log
+        config = uvicorn.Config(
+            app,
+            http=limited_protocol(settings.limits),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=settings.limits.keep_alive_seconds,  # pyright: ignore[reportArgumentType]
+            timeout_graceful_shutdown=settings.limits.shutdown_seconds,  # pyright: ignore[reportArgumentType]
+        )
+        super().__init__(config)
+        self._reloading = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def serve_and_close(self, listener: socket.socket) -> None:
+        """Serves until a signal, answers what was accepted, and closes the engine."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._engine.open()
+            if self._settings.watch_seconds:
+                self._begin(self._watch())
+            await self._serve([listener])
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await self._engine.close()
+            self._log.write("stopped")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Prints the address when connections are accepted."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port, *_ = listener.getsockname()
+            address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            print(address, flush=True)
+            self._log.write("started", address=address)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers what was accepted; connections are told to close with their next answer."""
+        self._log.write("stopping", connections=len(self.server_state.connections))
+        self.lifespan.state["is_stopping"] = True
+        for server in self.servers:
+            server.close()
+        deadline = time.monotonic() + LAST_REQUESTS_SECONDS
+        while self.server_state.connections and time.monotonic() < deadline:
+            await asyncio.sleep(LAST_REQUESTS_SECONDS / 20)
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def handled_signals(self) -> Generator[None]:
+        """Within the context, SIGHUP reloads, a first SIGTERM or SIGINT ends the server, a second one the process."""
+
+        def end(number: int, frame: Any) -> None:
+            if self.should_exit:
+                os._exit(128 + number)
+            self.should_exit = True
+
+        def reload(number: int, frame: Any) -> None:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._begin_reload)
+
+        handlers = {signal.SIGINT: end, signal.SIGTERM: end, signal.SIGHUP: reload}
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _begin_reload(self) -> None:
+        self._begin(self._reload())
+
+    async def _reload(self) -> None:
+        """Loads changed models and keys again; a failure is logged, and what was loaded before stays."""
+        async with self._reloading:
+            try:
+                self._access.reload()
+                await self._engine.reload()
+            except TransformerError as error:
+                self._log.write("reload failed", error=str(error))
+            else:
+                self._log.write("reloaded")
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.watch_seconds)
+            await self._engine.reload()
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
