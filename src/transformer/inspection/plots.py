@@ -169,19 +169,21 @@ def untrained_gradients(depths: Sequence[int] = (6, 12)) -> "Figure":
     """
     if not all(2 <= depth <= 48 for depth in depths):
         raise ConfigError(f"depths={list(depths)} are not in 2 to 48; choose others")
-    figure = new_figure(7.0, 4.2)
+    from matplotlib.ticker import LogLocator
+
+    figure = new_figure(4.8, 4.2)
     axes = figure.subplots()
     for place, one in enumerate(norms_by_depth(depths)):
         is_post = place >= len(depths)
         layers = range(1, len(one["values"]) + 1)
         axes.semilogy(layers, one["values"], "o-" if is_post else "s--", ms=4, color=f"C{place}", label=one["name"])
-    axes.set(
-        xlabel="decoder layer",
-        ylabel="norm of the gradient with respect to $W_2$",
-        title="gradients of untrained models",
-    )
-    axes.set_xticks(range(1, max(depths) + 1))
-    axes.legend(fontsize=8)
+    axes.set(xlabel="decoder layer", ylabel="norm of the gradient of $W_2$", title="gradients of untrained models")
+    axes.set_xticks(range(0, max(depths) + 1, max(1, max(depths) // 6)))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
 
