@@ -143,7 +143,7 @@ class SpawnerClient:
             try:
                 send_control(cast("socket.socket", self._control), message, passed)
             except OSError:
-                self._disconnect()
+                self._lost()
             else:
                 return
         raise ProcessEndedError("the spawner process cannot be started")
@@ -154,10 +154,17 @@ class SpawnerClient:
         with suppress(BlockingIOError):
             received = receive_control(control)
             if received is None:
-                LOGGER.error("the spawner process ended; it is started again when it is needed")
-                self._disconnect()
+                self._lost()
             elif not (answer := self._waiting[received[0]["id"]]).done():
                 answer.set_result(received[0])
+
+    def _lost(self) -> None:
+        LOGGER.error("the spawner process ended; it is started again when it is needed")
+        process = self._process
+        self._disconnect()
+        if process is not None:
+            process.kill()  # it has closed its socket, but may not have ended yet
+            process.wait()
 
     def _disconnect(self) -> None:
         if self._control is not None:
