@@ -68,9 +68,9 @@ def stream_task(pipeline: Any, item: Item, options: Mapping[str, Any]) -> Iterat
 
 
 def service_error(error: Exception) -> ServiceError:
-    """Returns the error that a client is told: the message of an invalid request, or nothing of a fault's details.
+    """Returns the error for a client: the message of an invalid request, or the type of a fault without its message.
 
-    A fault is logged without its message, which may contain texts.
+    A fault is logged, without its message too, which may contain texts.
     """
     if isinstance(error, ServiceError):
         return error

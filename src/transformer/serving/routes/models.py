@@ -1,4 +1,4 @@
-"""What the routes for language models and encoders share: models by name, limits on texts, and the form of errors."""
+"""Checks and forms that the routes for language models and encoders share."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def find_model(call: Call, name: str) -> ModelInfo:
     """
     models = call.services.engine.models
     if name not in models:
-        raise ServiceError("not_found", "there is no such model; GET /v1/models lists them", param="model")
+        raise ServiceError("not_found", "the model does not exist; GET /v1/models lists them", param="model")
     return models[name]
 
 
@@ -65,5 +65,5 @@ def check_texts(call: Call, texts: Sequence[str], param: str) -> None:
 
 def make_job(call: Call, model: str, task: Task, items: Sequence[Item], **options: Any) -> Job:
     """Returns the work of a request; options that are None are left out."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return Job(model, task, items, call.client, given, call.deadline)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return Job(model, task, items, call.client, chosen, call.deadline)

@@ -139,7 +139,7 @@ def _message(message: ChatMessage) -> Message:
     """Returns a message whose content is one text; parts are separated by line ends.
 
     Raises:
-        ServiceError: The role is unknown, or a part is no text.
+        ServiceError: The role is unknown, or a part is not a text.
     """
     role = "system" if message.role == "developer" else message.role
     if role not in ROLES:
