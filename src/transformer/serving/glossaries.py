@@ -222,7 +222,7 @@ def _folder_name(owner: str) -> str:
 
 def _write(path: Path, glossary: Glossary) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, json.dumps(asdict(glossary), ensure_ascii=False, indent=1))
+    replace_text(path, json.dumps(asdict(glossary), indent=1))
 
 
 def _parse_glossary(stored: dict[str, Any]) -> Glossary:

@@ -5,6 +5,9 @@ from functools import lru_cache
 
 from transformer.text.languages import parse_language
 
+NORWEGIAN, BOKMAL = "no", "nb"
+"""Tags of one language: Norwegian is written as Bokmål unless a tag says Nynorsk."""
+
 
 @lru_cache(maxsize=1024)
 def canonical_tag(tag: str) -> str:
@@ -15,7 +18,8 @@ def canonical_tag(tag: str) -> str:
 
 def base_language(tag: str) -> str:
     """Returns the language of a canonical tag without script and region, e.g. `pt` for `pt-BR`."""
-    return tag.partition("-")[0]
+    language = tag.partition("-")[0]
+    return NORWEGIAN if language == BOKMAL else language
 
 
 def matching_tag(tag: str, served: Iterable[str]) -> str | None:
