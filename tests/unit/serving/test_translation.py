@@ -32,8 +32,9 @@ def translate(
 @pytest.mark.parametrize(
     ("tag", "expected"),
     [
-        ("de", "de"), ("DE", "de"), ("de-AT", "de"), ("deu", "de"), ("EN-GB", "en"), ("pt", "pt-BR"), 
-        ("PT_br", "pt-BR"), ("pt-PT", "pt-PT"), ("nb", "no"), ("nl", None), ("zz", None), ("", None), ("../de", None), ("d" * 10_000, None),
+        ("de", "de"), ("DE", "de"), ("de-AT", "de"), ("deu", "de"), ("EN-GB", "en"), ("pt", "pt-BR"),
+        ("PT_br", "pt-BR"), ("pt-PT", "pt-PT"), ("nb", "no"), ("nl", None), ("zz", None), ("", None), ("../de", None),
+        ("d" * 10_000, None),
     ],
 )  # fmt: skip
 def test_matching_tags(tag: str, expected: str | None) -> None:
