@@ -40,7 +40,8 @@ class LimitedProtocol(HttpToolsProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether no request has begun, or the last one is answered."""
-        return not self._n_framing_bytes and (not self.cycle or self.cycle.response_complete)
+        is_waiting = not self._n_framing_bytes and (not self.cycle or self.cycle.response_complete)
+        return is_waiting and not self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Accepts a connection; if there are too many, an idle one is closed instead, or the new one if none is."""
@@ -113,6 +114,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Closes an idle connection, even if its client has not accepted the last answer."""
         self._close_or_abort()
+
+    def close_after_answer(self) -> None:
+        """Closes the connection after the answer that is under way."""
+        if self.cycle and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
 
     def _wait_for_client(self, seconds: float) -> None:
         """Closes the connection after a time in which a part of a request must be complete."""

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from transformer.errors import ConfigError, TransformerError
 from transformer.serving.access import Access
-from transformer.serving.connections import limited_protocol
+from transformer.serving.connections import LimitedProtocol, limited_protocol
 from transformer.serving.interfaces import Engine
 from transformer.serving.log import ServerLog
 from transformer.serving.settings import ServerSettings
@@ -107,6 +107,9 @@ class StoppableServer(uvicorn.Server):
         self.lifespan.state["is_stopping"] = True
         for server in self.servers:
             server.close()
+        for connection in self.server_state.connections:
+            if isinstance(connection, LimitedProtocol):
+                connection.close_after_answer()
         deadline = time.monotonic() + LAST_REQUESTS_SECONDS
         while self.server_state.connections and time.monotonic() < deadline:
             await asyncio.sleep(LAST_REQUESTS_SECONDS / 20)

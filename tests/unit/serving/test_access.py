@@ -1,0 +1,95 @@
+"""Identities of clients, and the tables that limit them."""
+
+import pytest
+from starlette.requests import Request
+
+from transformer.errors import ConfigError
+from transformer.serving.access import MAX_CLIENTS, Access, RateLimiter
+from transformer.serving.errors import ServiceError
+from transformer.serving.settings import Limits, ServerSettings
+
+
+def access(*proxies: str, **limits: int) -> Access:
+    return Access(ServerSettings(models={"a": "a"}, proxies=proxies, limits=Limits(**limits)))
+
+
+def request(address: str | None, *forwarded: str) -> Request:
+    headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]
+    client = None if address is None else (address, 1234)
+    return Request({"type": "http", "client": client, "headers": headers})
+
+
+@pytest.mark.parametrize(
+    ("proxies", "address", "forwarded", "expected"),
+    [
+        ((), "1.2.3.4", ("9.9.9.9",), "1.2.3.4"),
+        (("10.0.0.0/8",), "1.2.3.4", ("9.9.9.9",), "1.2.3.4"),
+        (("10.0.0.0/8",), "10.0.0.1", ("9.9.9.9",), "9.9.9.9"),
+        (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6, 9.9.9.9, 10.0.0.2",), "9.9.9.9"),
+        (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6", "9.9.9.9"), "9.9.9.9"),
+        (("10.0.0.0/8",), "10.0.0.1", ("6.6.6.6, nonsense",), "10.0.0.1"),
+        (("10.0.0.0/8",), "10.0.0.1", (), "10.0.0.1"),
+        (("10.0.0.1",), "::ffff:10.0.0.1", ("9.9.9.9",), "9.9.9.9"),
+        (("::1",), "::1", ("2001:db8:1:2:3:4:5:6",), "2001:db8:1:2::/64"),
+        ((), "2001:db8:1:2:ffff::1", (), "2001:db8:1:2::/64"),
+        ((), "fe80::1%eth0", (), "fe80::/64"),
+        ((), None, (), "local"),
+    ],
+)
+def test_addresses(proxies: tuple[str, ...], address: str | None, forwarded: tuple[str, ...], expected: str) -> None:
+    """Catches a client that chooses its own address, and one that has as many as an IPv6 network has."""
+    assert access(*proxies).address(request(address, *forwarded)) == expected
+
+
+def test_wrong_proxies_are_refused_at_the_start() -> None:
+    """Catches a proxy whose misspelt address is silently not trusted."""
+    with pytest.raises(ConfigError, match="proxies: 'proxy' does not appear"):
+        access("proxy")
+
+
+def test_the_rate_allows_bursts_and_recovers() -> None:
+    """Catches a limit that is too strict, too lax, or for ever."""
+    now = 0.0
+    rate = RateLimiter(60, clock=lambda: now)
+    for _ in range(10):
+        rate.take("a")
+    with pytest.raises(ServiceError) as found:
+        rate.take("a")
+    assert found.value.retry_after == pytest.approx(1)
+    rate.take("b")
+    now = 2.0
+    rate.take("a")
+    rate.take("a")
+    with pytest.raises(ServiceError):
+        rate.take("a")
+    RateLimiter(0).take("a")
+
+
+def test_the_table_of_clients_is_bounded() -> None:
+    """Catches memory that grows with every address that ever asked, and a client forgotten although it still asks."""
+    rate = RateLimiter(6, clock=lambda: 0.0)
+    rate.take("busy")
+    for number in range(2 * MAX_CLIENTS):
+        rate.take(str(number))
+        if number % 100 == 0:
+            with pytest.raises(ServiceError):
+                rate.take("busy")
+    assert len(rate._buckets) == MAX_CLIENTS
+
+
+def test_running_requests_are_counted() -> None:
+    """Catches a request that fails and is counted as running for ever."""
+    limited = access(concurrent=1, per_minute=0)
+
+    def fail() -> None:
+        with limited.admit("a"):
+            with limited.admit("b"):
+                pass
+            with pytest.raises(ServiceError), limited.admit("a"):
+                pass
+            raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            fail()
+    assert not limited._running
