@@ -1,5 +1,7 @@
 """Sends requests that schemathesis makes of `/openapi.json`, right and wrong ones, to all routes."""
 
+from typing import Any
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -42,10 +44,10 @@ def test_no_request_makes_the_server_fail(cases: int) -> None:
 
     @settings(
         max_examples=cases, phases=[Phase.explicit, Phase.generate, Phase.shrink], report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck), deadline=None, derandomize=True, database=None,
+        suppress_health_check=[*HealthCheck], deadline=None, derandomize=True, database=None,
     )  # fmt: skip
     @given(st.one_of(requests))
-    def send(case: schemathesis.Case) -> None:
+    def send(case: Any) -> None:
         response = case.call()
         assert response.status_code not in UNEXPECTED, case.as_curl_command()
         seen.add(case.operation.label)
