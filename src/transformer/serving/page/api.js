@@ -18,20 +18,21 @@ export const getLanguages = () => request("languages");
 export const getSettings = () => request("frontend/settings");
 
 export function translate(fields, signal) {
-  const key = read("key");
-  const body = JSON.stringify({ ...fields, format: "text", ...(key && { api_key: key }) });
+  const body = JSON.stringify({ ...fields, format: "text" });
   return request("translate", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
 }
 
-async function request(path, options) {
+async function request(path, { headers = {}, ...options } = {}) {
+  const key = read("key");
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, { ...options, headers: { ...headers, ...(key && { "X-API-Key": key }) } });
+    if (response.ok) return await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new RequestError("The server cannot be reached.", { retryAfter: RETRY_SECONDS });
+    const message = response ? "The server's answer cannot be read." : "The server cannot be reached.";
+    throw new RequestError(message, { retryAfter: RETRY_SECONDS });
   }
-  if (response.ok) return response.json();
   throw await errorOf(response);
 }
 

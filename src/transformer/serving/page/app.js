@@ -24,6 +24,7 @@ let typing = 0;
 let retry = 0;
 let settling = 0;
 let last = null;
+let goesToTranslation = false;
 
 // Asks for languages and limits, again and again while the server cannot be reached.
 async function start() {
@@ -35,7 +36,7 @@ async function start() {
     dialogs.offerKey(settings.apiKeys || settings.keyRequired);
     if (!languages.isKnown) languages.set(all, settings);
     if (settings.keyRequired && !read("key")) askForKey("This server needs an API key.");
-    update(0);
+    else update(0);
   } catch (error) {
     report(error, start);
   }
@@ -45,18 +46,16 @@ async function start() {
 function update(delay) {
   request?.abort();
   clearTimeout(typing);
-  clearTimeout(retry);
   clearTimeout(settling);
+  if (languages.isKnown) clearTimeout(retry);
+  goesToTranslation = false;
   showBusy(false);
   showCount();
-  if (!source.value.trim()) return showNothing();
-  if (!languages.isKnown) return undefined;
-  if (countCharacters(source.value) > limit) {
+  if (!source.value.trim()) showNothing();
+  else if (countCharacters(source.value) > limit) {
     markStale();
-    return showMessage("The text is longer than this server allows.");
-  }
-  typing = setTimeout(send, delay);
-  return undefined;
+    showMessage("The text is longer than this server allows.");
+  } else if (languages.isKnown) typing = setTimeout(send, delay);
 }
 
 async function send() {
@@ -83,8 +82,10 @@ function show(text, { translatedText, detectedLanguage, details }) {
   output.show(last);
   element("result").classList.remove("stale");
   showMessage();
-  showPlaceholder();
+  showReadiness();
   showNotes(details?.flags ?? [], details?.models ?? []);
+  if (goesToTranslation && document.activeElement === source) output.focus();
+  goesToTranslation = false;
   settling = setTimeout(() => {
     settle();
     element("status").textContent = `Translated to ${languages.name(last.to)}.`;
@@ -105,23 +106,32 @@ function showNothing() {
   element("result").classList.remove("stale");
   element("status").textContent = "";
   if (languages.isKnown) showMessage();
-  showPlaceholder();
+  showReadiness();
   showNotes([], []);
 }
 
+// Marks the translation as one of another text than the present one.
 function markStale() {
   last = null;
   element("result").classList.add("stale");
+  showNotes([], []);
 }
 
+// Tells what went wrong; where the same request may succeed later, it is repeated.
 function report(error, again) {
-  if (error.needsKey) return askForKey(error.message);
+  if (error.needsKey) {
+    askForKey(error.message);
+    return;
+  }
   markStale();
-  if (error.retryAfter === null || error.retryAfter === undefined) return showMessage(error.message ?? String(error));
+  if (!error.retryAfter) {
+    showMessage(error.message);
+    return;
+  }
   const seconds = Math.ceil(error.retryAfter);
   retry = setTimeout(again, seconds * 1000);
   const wait = seconds === 1 ? "in a second" : `in ${seconds} seconds`;
-  return showMessage(`${error.message} Trying again ${wait}.`, "Try now", () => {
+  showMessage(`${error.message} Trying again ${wait}.`, "Try now", () => {
     clearTimeout(retry);
     again();
   });
@@ -140,17 +150,16 @@ function showMessage(text = "", label = "", action = null) {
   button.hidden = !label;
   button.textContent = label;
   button.onclick = action;
-  showPlaceholder();
+  showReadiness();
 }
 
 function showBusy(isBusy) {
   element("result").setAttribute("aria-busy", String(isBusy));
 }
 
-function showPlaceholder() {
-  const hasText = output.text !== "";
-  element("placeholder").hidden = hasText || !element("message").hidden;
-  element("copy").disabled = !hasText;
+function showReadiness() {
+  element("placeholder").hidden = output.text !== "" || !element("message").hidden;
+  element("copy").disabled = !last;
 }
 
 function showNotes(flags, models) {
@@ -163,10 +172,9 @@ function showNotes(flags, models) {
   element("models").textContent = models.length ? `Translated by ${[...new Set(models)].join(", then ")}` : "";
 }
 
+// Returns the number of code points, which is what the server counts.
 function countCharacters(text) {
-  let count = 0;
-  for (const character of text) count += character.length ? 1 : 0;
-  return count;
+  return [...text].length;
 }
 
 function showCount() {
@@ -203,7 +211,7 @@ function clear() {
 }
 
 async function copy() {
-  if (!output.text) return;
+  if (!last) return;
   settle();
   const label = element("copy-label");
   label.textContent = await copyText(output.text) ? "Copied" : "Not copied";
@@ -232,10 +240,9 @@ async function copyText(text) {
 
 function goToTranslation() {
   if (last && source.value === last.text) output.focus();
-  else if (source.value.trim()) {
+  else {
     update(0);
-    clearTimeout(typing);
-    send().then(() => document.activeElement === source && output.focus());
+    goesToTranslation = true;
   }
 }
 
@@ -263,5 +270,5 @@ addEventListener("pagehide", settle);
 
 output.detach();
 showCount();
-showPlaceholder();
+showReadiness();
 start();

@@ -62,7 +62,8 @@ function showHistory(restore) {
   element("history-on").checked = history.isOn;
   element("history-clear").hidden = !entries.length;
   element("history-empty").hidden = entries.length > 0;
-  element("history-empty").textContent = history.isOn ? "There are no translations yet." : "New translations are not kept.";
+  element("history-empty").textContent = history.isOn
+    ? "There are no translations yet." : "New translations are not kept.";
   element("history-list").replaceChildren(...entries.map((entry, index) => historyItem(entry, restore, () => {
     history.remove(index);
     showHistory(restore);

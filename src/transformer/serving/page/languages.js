@@ -41,8 +41,9 @@ export class Languages {
   // Takes the answers of /languages and /frontend/settings.
   set(languages, settings) {
     this.#languages = languages;
-    const sources = languages.filter(({ targets }) => targets.some((tag) => tag !== ""));
-    this.#from.replaceChildren(new Option("Detect language", AUTO), ...sources.map(({ code, name }) => new Option(name, code)));
+    const sources = languages.filter(({ targets }) => targets.length);
+    const options = sources.map(({ code, name }) => new Option(name, code));
+    this.#from.replaceChildren(new Option("Detect language", AUTO), ...options);
     const { from = settings?.language?.source?.code, to = settings?.language?.target?.code } = read("languages", {});
     this.choose(from ?? AUTO, to);
   }
@@ -84,7 +85,7 @@ export class Languages {
     const targets = this.#targets(this.from);
     this.#to.replaceChildren(...targets.map((tag) => new Option(this.name(tag), tag)));
     if (targets.includes(preferred)) this.#to.value = preferred;
-    const label = this.#detected ? `${this.name(this.#detected)} – detected` : "Detect language";
+    const label = this.#detected ? `${this.name(this.#detected)} (detected)` : "Detect language";
     if (this.#from.options[0].label !== label) this.#from.options[0].label = label;
     const from = this.from === AUTO ? this.#detected : this.from;
     this.#swap.disabled = !from || from === this.to || !this.#targets(this.to).includes(from);

@@ -24,7 +24,9 @@ export class Output {
     this.#onChange = onChange;
     this.#output.addEventListener("click", (event) => this.#click(event));
     this.#output.addEventListener("keydown", (event) => this.#key(event));
-    this.#output.addEventListener("focusin", (event) => this.#highlight.show("target", event.target.closest(".sentence"), null));
+    this.#output.addEventListener("focusin", ({ target }) => {
+      this.#highlight.show("target", target.closest(".sentence"), null);
+    });
     this.#output.addEventListener("focusout", () => this.#highlight.clear());
     this.#output.addEventListener("pointerover", (event) => this.#point("target", event.target));
     this.#output.addEventListener("pointerleave", () => this.#highlight.clear());
@@ -89,7 +91,8 @@ export class Output {
 
   #render() {
     const { translation, pairs } = this.#result;
-    fill(this.#output, translation, pairs.map((pair) => ({ ...pair.target, text: this.#choices.get(pair.key)?.chosen })));
+    const spans = pairs.map((pair) => ({ ...pair.target, text: this.#choices.get(pair.key)?.chosen }));
+    fill(this.#output, translation, spans);
     this.#sentences().forEach((sentence, index) => {
       sentence.setAttribute("role", "button");
       sentence.setAttribute("aria-haspopup", "dialog");
@@ -189,8 +192,8 @@ export class Output {
     try {
       const choice = await this.#choiceOf(pair);
       if (this.#open !== sentence) return;
-      const isAlone = choice.options.length === 1;
-      this.#fillPopup(pair, isAlone ? [] : choice.options, isAlone ? "There is no other translation of this sentence." : "");
+      if (choice.options.length > 1) this.#fillPopup(pair, choice.options, "");
+      else this.#fillPopup(pair, [], "There is no other translation of this sentence.");
     } catch (error) {
       if (this.#open === sentence) this.#fillPopup(pair, [], error.message);
     }

@@ -7,33 +7,32 @@ const ABBREVIATION = /(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|Prof|St|No|Nr|Hr|Fr|vs|bzw|ca|e
 
 // Returns the {start, end} of each word.
 export function words(text) {
-  return Array.from(text.matchAll(WORD), (match) => ({ start: match.index, end: match.index + match[0].length }));
+  return matches(text, WORD);
 }
 
 // Returns pairs of sentences as {source: {start, end}, target: {start, end}}. Lines are translated line by line; a
 // line whose translation has another number of sentences is one pair, since it is unknown which ones correspond.
 export function sentencePairs(source, target, from, to) {
   const [sourceLines, targetLines] = [lines(source), lines(target)];
-  if (sourceLines.length !== targetLines.length) {
-    return [{ source: trimmed(source, 0, source.length), target: trimmed(target, 0, target.length) }];
-  }
-  return sourceLines.flatMap((line, index) => {
-    const sourceSentences = sentences(source, line, from);
-    const targetSentences = sentences(target, targetLines[index], to);
-    if (sourceSentences.length === targetSentences.length) {
-      return sourceSentences.map((span, place) => ({ source: span, target: targetSentences[place] }));
+  const whole = [{ start: 0, end: source.length }, { start: 0, end: target.length }];
+  const linePairs = sourceLines.length === targetLines.length
+    ? sourceLines.map((line, index) => [line, targetLines[index]]) : [whole];
+  return linePairs.flatMap(([sourceLine, targetLine]) => {
+    const sourceSpans = sentences(source, sourceLine, from);
+    const targetSpans = sentences(target, targetLine, to);
+    if (sourceSpans.length === targetSpans.length) {
+      return sourceSpans.map((span, index) => ({ source: span, target: targetSpans[index] }));
     }
-    const pair = {
-      source: trimmed(source, line.start, line.end),
-      target: trimmed(target, targetLines[index].start, targetLines[index].end),
-    };
-    return pair.target.start < pair.target.end ? [pair] : [];
+    return targetSpans.length ? [{ source: trimmed(source, sourceLine), target: trimmed(target, targetLine) }] : [];
   });
 }
 
+function matches(text, pattern) {
+  return Array.from(text.matchAll(pattern), ({ index, 0: part }) => ({ start: index, end: index + part.length }));
+}
+
 function lines(text) {
-  return Array.from(text.matchAll(/[^\n]*(?:\n|$)/gu), (match) => ({ start: match.index, end: match.index + match[0].length }))
-    .filter(({ start, end }) => start < end);
+  return matches(text, /[^\n]*\n|[^\n]+/gu);
 }
 
 function sentences(text, { start, end }, language) {
@@ -41,8 +40,8 @@ function sentences(text, { start, end }, language) {
   let first = start;
   for (const { index, segment } of segmenter(language).segment(text.slice(start, end))) {
     const last = start + index + segment.length;
-    if (ABBREVIATION.test(text.slice(first, last)) && last < end) continue;
-    const span = trimmed(text, first, last);
+    if (last < end && ABBREVIATION.test(text.slice(first, last))) continue;
+    const span = trimmed(text, { start: first, end: last });
     if (span.start < span.end) spans.push(span);
     first = last;
   }
@@ -57,7 +56,7 @@ function segmenter(language) {
   }
 }
 
-function trimmed(text, start, end) {
+function trimmed(text, { start, end }) {
   const part = text.slice(start, end);
   return { start: end - part.trimStart().length, end: start + part.trimEnd().length };
 }
