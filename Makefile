@@ -39,7 +39,7 @@ test: check docs
 	set -e; for set in `$(BIN)/python -c $(SLOWER_SETS)`; do \
 		TRANSFORMER_KERNELS=$$set $(PYTEST) $(TWO_PROCESSES) $(KERNEL_TESTS); done
 
-# A kill at every operation of a save.
+# A kill at every operation of a save; a server that is stopped and whose workers are killed under load.
 soak: develop
 	$(PYTEST) -m soak --durations=0
 
