@@ -20,14 +20,16 @@ from transformer.serving.translation import TranslationService
 TEST_SECONDS = 60
 """Limit of every wait, far above what any of them takes."""
 
+DETECTOR = Detector()
+"""Shared by all tests, since its model takes a second to load."""
+
 
 def fake_services(engine: FakeEngine | None = None, **settings: Any) -> Services:
     """Returns what handlers use, with a fake engine."""
     engine = engine or FakeEngine()
     chosen = ServerSettings(models={name: name for name in engine.models}, **settings)
-    detector = Detector()
-    translation = TranslationService(engine, chosen, detector)
-    return Services(chosen, engine, translation, detector, Glossaries(chosen), ServerMetrics())
+    translation = TranslationService(engine, chosen, DETECTOR)
+    return Services(chosen, engine, translation, DETECTOR, Glossaries(chosen), ServerMetrics())
 
 
 @contextmanager

@@ -24,10 +24,12 @@ class Detection:
         language: Tag, as the caller of `Detector.detect` wrote it.
         confidence: Probability in percent that the text is in this language rather than in the most probable other
             one of all languages, whether the server knows that or not; 0 for a text without letters.
+        probability: Probability among all languages; 0 for a text without letters.
     """
 
     language: str
     confidence: float
+    probability: float = 0.0
 
 
 class Detector:
@@ -57,7 +59,9 @@ class Detector:
         labels = {language: _label(language, probabilities) for language in reversed(languages)}
         known = {label: language for language, label in labels.items() if label}
         ranked = sorted(known, key=lambda label: (-probabilities[label], known[label] != default))
-        detections = [Detection(known[label], _confidence(label, probabilities)) for label in ranked]
+        detections = [
+            Detection(known[label], _confidence(label, probabilities), probabilities[label]) for label in ranked
+        ]
         return detections or [Detection(default, 0.0)]
 
     @cached_property

@@ -19,8 +19,8 @@ from transformer.serving.templates import Template, plain_template, word_numbers
 
 AUTO: Final = "auto"
 """Source language of a request whose texts' languages are to be detected."""
-SURE: Final = 80
-"""Confidence above which a text is taken to be in the target language already."""
+MIN_TARGET_SHARE: Final = 0.8
+"""Probability from which a text is in the target language already rather than in the most probable source language."""
 MANY_CHARACTERS: Final = 20_000
 """Number of characters above which texts are split in a thread, so that other requests need not wait."""
 PROTECTED_KINDS: Final = ("placeholders", "tags", "entities", "urls", "numbers")
@@ -251,11 +251,11 @@ class TranslationService:
 
 
 def _likely_source(detections: Sequence[Detection], sources: Sequence[str]) -> Detection:
-    """Returns the most probable source language, or the target language if the text is surely in it."""
+    """Returns the most probable source language, or the target language if that is far more probable."""
     best = detections[0]
-    if best.language in sources or best.confidence >= SURE:
-        return best
-    return next((one for one in detections if one.language in sources), Detection(sources[0], 0.0))
+    source = next((one for one in detections if one.language in sources), Detection(sources[0], 0.0))
+    is_target = best.probability > 0 and best.probability >= MIN_TARGET_SHARE * (best.probability + source.probability)
+    return best if is_target else source
 
 
 def _template(text: str, language: str, options: TranslateOptions) -> Template:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from serving_app import TEST_SECONDS, fake_services
+from serving_app import DETECTOR, TEST_SECONDS, fake_services
 from serving_fakes import MODELS, FakeEngine
-from transformer.serving.detection import Detector
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Job, ModelInfo
 from transformer.serving.languages import matching_tag
@@ -146,12 +145,18 @@ def test_cancellation_reaches_the_engine() -> None:
     assert asyncio.run(asyncio.wait_for(leave(), TEST_SECONDS)).n_cancelled == 2
 
 
+@pytest.mark.parametrize(("text", "source"), [("A dog runs.", "en"), ("Hello", "de"), ("Ein Hund", "de"), ("5", "de")])
+def test_text_in_the_target_language(text: str, source: str) -> None:
+    """Catches a short text in the target language that is translated, and one in a source language that is not."""
+    engine = FakeEngine()
+    (translated,) = translate([text], "auto", "en", engine)
+    assert translated.source == source
+    assert len(engine.jobs) == (source == "de")
+
+
 def detect(text: str, *languages: str) -> tuple[str, float]:
     detections = asyncio.run(DETECTOR.detect([text], languages or ("de", "en", "fr")))[0]
     return detections[0].language, detections[0].confidence
-
-
-DETECTOR = Detector()
 
 
 @pytest.mark.parametrize(
