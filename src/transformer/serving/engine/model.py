@@ -275,10 +275,10 @@ class ServedModel:
     async def _run(self, host: Host, worker: Worker, batch: Batch) -> None:
         """Runs a batch on a worker; whatever happens, its requests get answers and the worker is free or replaced."""
         start = time.monotonic()
-        for unit in batch.units:
-            unit.attempts += 1
-            self._shared.metrics.waited(self.info.name, start - unit.added)
         try:
+            for unit in batch.units:
+                unit.attempts += 1
+                self._shared.metrics.waited(self.info.name, start - unit.added)
             worker.send(batch.to_message())
             if isinstance(request := batch.units[0].request, StreamRequest):
                 await self._receive_parts(worker, request, batch.units[0])

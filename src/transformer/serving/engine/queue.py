@@ -87,7 +87,7 @@ class PendingRequest:
         Raises:
             ServiceError: The whole request failed.
         """
-        await self._done
+        await asyncio.shield(self._done)  # a caller that is cancelled does not make the request done
         return [self._results[index] for index in range(len(self.units))]
 
 
