@@ -9,10 +9,14 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from serving_engines import write_random_model
+from transformer.bundle import load_bundle, save_bundle
 from transformer.bundle.chat import CHAT, chat_entries
+from transformer.bundle.huggingface import read_published, write_published
 from transformer.models import family
 from transformer.pipelines.text_generation import Generator
 from transformer.serving.chat import ChatPrompt, Message, chat_prompt
+from transformer.serving.engine.description import describe
 from transformer.serving.errors import ServiceError
 from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.special_tokens import SpecialTokenIds
@@ -91,6 +95,19 @@ def test_a_generator_reads_special_tokens_only_if_told(folder: Path) -> None:
     )
     assert len(Generator(model, tokenizer).encode_prompt("a<|im_end|>")) == 11
     assert Generator(model, tokenizer, special_tokens=True).encode_prompt("a<|im_end|>")[1:] == [259]
+
+
+def test_models_keep_their_templates(tmp_path: Path) -> None:
+    """Catches a template that is lost by an import, or that the server does not find in a folder."""
+    published, bundle = tmp_path / "published", tmp_path / "bundle"
+    write_published(load_bundle(write_random_model("gpt", tmp_path / "gpt")), published)
+    assert describe(str(published))["chat"] == {}
+    with_template(published, CHATML, as_file=True)
+    save_bundle(bundle, read_published(published))
+    chats = [describe(str(folder))["chat"] for folder in (published, bundle)]
+    assert chats[0] == chats[1]
+    assert chats[0]["template"] == CHATML
+    assert "[PAD]" in chats[0]["special_tokens"]
 
 
 def test_messages_cannot_contain_special_tokens(folder: Path) -> None:

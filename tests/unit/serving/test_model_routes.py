@@ -90,6 +90,18 @@ def test_a_failure_within_a_stream_is_its_last_event(server: RunningServer) -> N
     assert "[DONE]" not in content.decode()
 
 
+def test_a_text_that_fails_is_named_by_its_position(server: RunningServer) -> None:
+    """Catches a client of many texts that cannot know which one is wrong."""
+    server.engine.failures["bad"] = ServiceError("invalid_request", "the text has no [MASK]")
+    for path, model, name in (
+        ("/v1/fill", "tiny-bert", "input"), ("/v1/embeddings", "tiny-bert", "input"),
+        ("/v1/completions", "tiny-gpt", "prompt"),
+    ):  # fmt: skip
+        for texts, message in ((["a", "bad"], "text 2: the text has no [MASK]"), ("bad", "the text has no [MASK]")):
+            status, _, answer = server.request("POST", path, {"model": model, name: texts})
+            assert (status, answer["error"]["message"]) == (400, message)
+
+
 def test_limits(server: RunningServer) -> None:
     """Catches requests larger than the settings allow."""
     many, long = ["a"] * 5, ["a" * 60] * 2

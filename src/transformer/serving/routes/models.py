@@ -1,6 +1,6 @@
 """Checks and forms that the routes for language models and encoders share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformer.serving.errors import ServiceError
@@ -67,3 +67,20 @@ def make_job(call: Call, model: str, task: Task, items: Sequence[Item], **option
     """Returns the work of a request; options that are None are left out."""
     chosen = {name: value for name, value in options.items() if value is not None}
     return Job(model, task, items, call.client, chosen, call.deadline)
+
+
+async def run(call: Call, job: Job) -> list[Mapping[str, Any]]:
+    """Returns the results of a job, in order.
+
+    Raises:
+        ServiceError: A text fails; of several texts, the message names its position, from 1.
+    """
+    results: list[Mapping[str, Any]] = []
+    for number, result in enumerate(await call.services.engine.run_each(job), start=1):
+        if isinstance(result, ServiceError) and len(job.items) > 1:
+            message = f"text {number}: {result.message}"
+            raise ServiceError(result.code, message, param=result.param, retry_after=result.retry_after)
+        if isinstance(result, Exception):
+            raise result
+        results.append(result)
+    return results

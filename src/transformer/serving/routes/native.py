@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Task
 from transformer.serving.operations import Call, Operation
-from transformer.serving.routes.models import check_texts, make_job, model_for, openai_error
+from transformer.serving.routes.models import check_texts, make_job, model_for, openai_error, run
 
 MAX_TOP: Final = 1000
 Texts = str | Annotated[list[str], Field(min_length=1)]
@@ -116,7 +116,7 @@ async def score(call: Call) -> dict[str, Any]:
     check_texts(call, sources, "source")
     check_texts(call, targets, "target")
     items = [Item(source, second=target) for source, target in zip(sources, targets, strict=True)]
-    return {"model": body.model, "data": await call.services.engine.run(make_job(call, body.model, "score", items))}
+    return {"model": body.model, "data": await run(call, make_job(call, body.model, "score", items))}
 
 
 async def _encode(call: Call, task: Task) -> dict[str, Any]:
@@ -124,7 +124,7 @@ async def _encode(call: Call, task: Task) -> dict[str, Any]:
     texts = _as_list(body.input)
     check_texts(call, texts, "input")
     job = make_job(call, body.model, task, [Item(text) for text in texts], top=body.top)
-    return {"model": body.model, "data": await call.services.engine.run(job)}
+    return {"model": body.model, "data": await run(call, job)}
 
 
 def _as_list(texts: str | list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import TASKS, Item, Job, ModelInfo
 from transformer.serving.operations import Call, Operation
 from transformer.serving.routes.event_stream import EventStream
-from transformer.serving.routes.models import check_texts, find_model, make_job, model_for, openai_error
+from transformer.serving.routes.models import check_texts, find_model, make_job, model_for, openai_error, run
 from transformer.serving.routes.openai_types import (
     ChatCompletion,
     ChatMessage,
@@ -58,7 +58,7 @@ async def complete(call: Call) -> Answer:
     frame = _frame("cmpl", "text_completion", body.model)
     if body.stream:
         return await _stream(call, job, lambda parts: _completion_events(parts, frame, prompts[0] if body.echo else ""))
-    results = await call.services.engine.run(job)
+    results = await run(call, job)
     texts = [
         (f"{prompt if body.echo else ''}{one['text']}", one["finished"])
         for prompt, result in zip(prompts, results, strict=True)
@@ -81,7 +81,7 @@ async def chat(call: Call) -> Answer:
     if body.stream:
         frame["object"] = "chat.completion.chunk"
         return await _stream(call, job, lambda parts: _chat_events(parts, frame))
-    results = await call.services.engine.run(job)
+    results = await run(call, job)
     choices = [
         {
             "index": index,
@@ -100,7 +100,7 @@ async def embed(call: Call) -> dict[str, Any]:
     body.refuse_unsupported()
     model_for(call, body.model, "embed")
     texts = _texts(call, body.input, "input")
-    results = await call.services.engine.run(make_job(call, body.model, "embed", [Item(text) for text in texts]))
+    results = await run(call, make_job(call, body.model, "embed", [Item(text) for text in texts]))
     encode = encode_base64 if body.encoding_format == "base64" else list
     data = [
         {"object": "embedding", "index": index, "embedding": encode(result["vector"])}
