@@ -55,7 +55,7 @@ format: develop
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What translating, training and `make demo` need.
+# What translating, training, serving and `make demo` need.
 install: .venv/.installed
 
 # What the checks need beside it.
@@ -67,7 +67,7 @@ develop: .venv/.developer
 	$(PYTHON) -m venv .venv
 	$(PIP) torch 'setuptools>=77'
 	$(BIN)/python setup.py -q build_ext --inplace
-	$(PIP) --no-build-isolation --editable '.[plot]' $(MODELS)
+	$(PIP) --no-build-isolation --editable '.[plot,serve]' $(MODELS)
 	touch $@
 
 .venv/.developer: .venv/.installed
