@@ -2,18 +2,24 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final
 
 from transformer.text.languages import parse_language
 
+MAX_TAG: Final = 35
+"""Number of characters of the longest tags; longer ones would fill the memory of tags seen."""
 NORWEGIAN, BOKMAL = "no", "nb"
 """Tags of one language: Norwegian is written as Bokmål unless a tag says Nynorsk."""
 
 
-@lru_cache(maxsize=1024)
 def canonical_tag(tag: str) -> str:
     """Returns a tag in its canonical form, e.g. `pt-BR` for `PT_br`; empty if it is none."""
-    is_plausible = tag.isascii() and 2 <= len(tag) <= 35
-    return (parse_language(tag.replace("_", "-")) or "") if is_plausible else ""
+    return _parse(tag) if tag.isascii() and 2 <= len(tag) <= MAX_TAG else ""
+
+
+@lru_cache(maxsize=1024)
+def _parse(tag: str) -> str:
+    return parse_language(tag.replace("_", "-")) or ""
 
 
 def base_language(tag: str) -> str:

@@ -101,6 +101,7 @@ class TranslationService:
     def __init__(self, engine: Engine, settings: ServerSettings, detector: Detector) -> None:
         self._engine, self._settings, self._detector = engine, settings, detector
         self.characters: Counter[str] = Counter()
+        canonical_tag("en")  # loads the tables of languages now, since the first request would wait a second
 
     def languages(self) -> dict[str, list[str]]:
         """Returns the target languages of each source language, by tag; without those through a third language."""
