@@ -175,6 +175,8 @@ def test_errors_are_those_of_the_library(client: openai.OpenAI, server: RunningS
         client.embeddings.create(model="tiny-bert", input=[[1, 2]])
     with pytest.raises(openai.BadRequestError, match="token ids"):
         client.completions.create(model="tiny-gpt", prompt=[1, 2])
+    with pytest.raises(openai.BadRequestError, match="logprobs"):
+        client.completions.create(model="tiny-gpt", prompt="a", logprobs=0)
     with pytest.raises(openai.BadRequestError, match="dimensions"):
         client.embeddings.create(model="tiny-bert", input="a", dimensions=2)
     server.engine.is_full = True

@@ -10,14 +10,14 @@ from transformer.serving.errors import ServiceError
 REFUSED: Final[Mapping[str, tuple[Any, ...]]] = {
     "audio": (None,),
     "dimensions": (None,),
-    "frequency_penalty": (None, 0),
+    "frequency_penalty": (None, 0, 0.0),
     "function_call": (None, "none"),
     "functions": (None, []),
     "logit_bias": (None, {}),
     "logprobs": (None, False),
     "modalities": (None, ["text"]),
     "prediction": (None,),
-    "presence_penalty": (None, 0),
+    "presence_penalty": (None, 0, 0.0),
     "response_format": (None, {"type": "text"}),
     "suffix": (None, ""),
     "tool_choice": (None, "none"),
@@ -47,7 +47,8 @@ class _Request(BaseModel):
             ServiceError: The request has such a field.
         """
         for name, value in (self.model_extra or {}).items():
-            if name in REFUSED and value not in REFUSED[name]:
+            accepted = REFUSED.get(name, (value,))
+            if not any(type(value) is type(nothing) and value == nothing for nothing in accepted):
                 raise ServiceError("invalid_request", f"{name} is not supported; leave it out", param=name)
 
 
