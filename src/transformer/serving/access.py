@@ -1,4 +1,4 @@
-"""Who a client is, and how much it may ask for: API keys, rate, concurrent requests, and proxies that are trusted."""
+"""Identifies clients by API key or address, and limits their rate and concurrent requests."""
 
 import time
 from collections import OrderedDict
@@ -43,7 +43,7 @@ class RateLimiter:
     """A token bucket per client, of which a limited number is kept.
 
     Args:
-        per_minute: Requests of a client in a minute; 0 is no limit.
+        per_minute: Requests of a client in a minute; 0 for unlimited.
         clock: Returns the time in seconds.
     """
 
@@ -125,16 +125,16 @@ class Access:
 
     def address(self, request: Request) -> str:
         """Returns the address of a client; of IPv6, the network that one household or machine has."""
-        parts = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
-        found = _parse_address(request.client.host if request.client else "")
-        while parts and found is not None and any(found in proxy for proxy in self._proxies):
-            before = _parse_address(parts.pop().strip())
-            if before is None:
+        hops = ",".join(request.headers.getlist("x-forwarded-for")).split(",")
+        address = _parse_address(request.client.host if request.client else "")
+        while hops and address is not None and any(address in proxy for proxy in self._proxies):
+            previous = _parse_address(hops.pop().strip())
+            if previous is None:
                 break
-            found = before
-        if isinstance(found, IPv6Address):
-            return str(IPv6Network((found, IPV6_PREFIX), strict=False))
-        return str(found or "local")
+            address = previous
+        if isinstance(address, IPv6Address):
+            return str(IPv6Network((address, IPV6_PREFIX), strict=False))
+        return str(address or "local")
 
     @contextmanager
     def admit(self, client: str) -> Generator[None]:

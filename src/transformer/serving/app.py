@@ -34,10 +34,10 @@ RECORD: Final = "transformer.record"
 
 @dataclass
 class Record:
-    """What the log says about a request.
+    """Facts of a request that are logged.
 
     Attributes:
-        route: Path of its operation; empty if there is none.
+        route: Path of its operation; empty without one.
         status: HTTP status; 0 until the answer begins.
         usage: Work that it caused.
     """
@@ -141,7 +141,7 @@ class _NotFound:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         form = self._forms.get(_first_part(scope["path"]), error_form)
-        await _error_response(ServiceError("not_found", "there is no such path"), form)(scope, receive, send)
+        await _error_response(ServiceError("not_found", "the path does not exist"), form)(scope, receive, send)
 
 
 class _Path:

@@ -99,7 +99,7 @@ def parse_json(content: bytes) -> dict[str, Any]:
     """Returns a JSON object.
 
     Raises:
-        ServiceError: It is none, is not UTF-8, or has numbers that are not finite.
+        ServiceError: It is another JSON value, is not UTF-8, or has numbers that are not finite.
     """
     try:
         value = from_json(content, allow_inf_nan=False)
@@ -135,9 +135,9 @@ def _encoding(request: Request, operation: Operation) -> Encoding:
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise ServiceError("unsupported", "compressed bodies are not accepted")
     default: Encoding = "json" if "json" in operation.accepts else "form"
-    found = ENCODINGS.get(media_type) if media_type else default
-    if found is not None and found in operation.accepts:
-        return found
+    encoding = ENCODINGS.get(media_type) if media_type else default
+    if encoding is not None and encoding in operation.accepts:
+        return encoding
     accepted = ", ".join(media for media, name in ENCODINGS.items() if name in operation.accepts)
     raise ServiceError("unsupported", f"the type of the body is not accepted; send {accepted}")
 

@@ -26,7 +26,7 @@ def load_settings(
         options: Further settings; those that are None are left out.
 
     Raises:
-        ConfigError: A setting is unknown or wrong, or there are no models.
+        ConfigError: A setting is unknown or wrong, or models are missing.
     """
     values = {} if path is None else _read(path)
     values |= {name: value for name, value in (options or {}).items() if value is not None}

@@ -116,7 +116,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._close_or_abort()
 
     def close_after_answer(self) -> None:
-        """Closes the connection after the answer that is under way."""
+        """Closes the connection after the answer that is being prepared."""
         if self.cycle and not self.cycle.response_complete:
             self.cycle.keep_alive = False
 

@@ -20,8 +20,8 @@ class ServiceError(Exception):
     Args:
         code: Kind of error, which determines the HTTP status.
         message: What is wrong and what to do; it contains no text of the client's request beyond a few characters.
-        param: Name of the field of the request that is wrong; None if it is no single field.
-        retry_after: Seconds after which a request may succeed; None if it is not a matter of time.
+        param: Name of the field of the request that is wrong; None if several fields or none is.
+        retry_after: Seconds after which a request may succeed; None if time does not help.
     """
 
     def __init__(self, code: Code, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What the routes of the server know of the engine: models, units of work, and their results."""
+"""Interfaces between the routes of the server and its engine: models, units of work, and their results."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -209,7 +209,7 @@ class Engine(Protocol):
 
 
 class Metrics(Protocol):
-    """What the engine reports while it runs."""
+    """Measurements that the engine reports while it runs."""
 
     def batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
         """Records a finished batch."""

@@ -59,11 +59,8 @@ class Keys:
     def find(self, key: str) -> str | None:
         """Returns the name of a key, or None if it is unknown; the time taken does not depend on which key it is."""
         digest = hash_key(key)
-        found = None
-        for name, expected in self._hashes.items():
-            if hmac.compare_digest(digest, expected):
-                found = name
-        return found
+        matches = [name for name, expected in self._hashes.items() if hmac.compare_digest(digest, expected)]
+        return matches[0] if matches else None
 
 
 def hash_key(key: str) -> str:

@@ -65,7 +65,7 @@ class ServerMetrics:
 
         Args:
             method: HTTP method.
-            route: Path of its operation, with names of parameters; empty if there is none.
+            route: Path of its operation, with names of parameters; empty without one.
             status: HTTP status.
             seconds: Time from its headers to the end of its answer.
         """

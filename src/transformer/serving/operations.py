@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Services:
-    """What handlers use."""
+    """Parts of the server that handlers use."""
 
     settings: "ServerSettings"
     engine: "Engine"
@@ -67,7 +67,7 @@ class Operation:
         handler: Function that answers; it returns a `Response`, or what is sent as JSON.
         error_form: Form of the errors of this interface.
         request: Type of the body; None for no body. Forms and query strings are read into the same type if
-            `accepts` says so; a field that is a list is then a repeated field.
+            `accepts` allows it; a field that is a list is then a repeated field.
         response: Type of the answer, for OpenAPI; None for one that is not JSON.
         media_type: Media type of an answer that is not JSON.
         accepts: Encodings of the body.

@@ -22,7 +22,7 @@ from transformer.serving.settings import ServerSettings
 BACKLOG: Final = 2048
 """Connections that the operating system keeps until they are accepted."""
 LAST_REQUESTS_SECONDS: Final = 0.5
-"""Time after the signal to stop in which open connections may send a request that was under way."""
+"""Time after the signal to stop in which open connections may send a request that they had begun."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -102,7 +102,7 @@ class StoppableServer(uvicorn.Server):
             self._log.write("started", address=address)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answers what was accepted; connections are told to close with their next answer."""
+        """Answers what was accepted; connections are closed after their next answer."""
         self._log.write("stopping", connections=len(self.server_state.connections))
         self.lifespan.state["is_stopping"] = True
         for server in self.servers:
@@ -117,7 +117,7 @@ class StoppableServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def handled_signals(self) -> Generator[None]:
-        """Within the context, SIGHUP reloads, a first SIGTERM or SIGINT ends the server, a second one the process."""
+        """Handles signals: SIGHUP reloads, a first SIGTERM or SIGINT ends the server, a second one the process."""
 
         def end(number: int, frame: Any) -> None:
             if self.should_exit:
@@ -137,23 +137,27 @@ class StoppableServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _begin_reload(self) -> None:
-        self._begin(self._reload())
+        self._begin(self._reload(with_keys=True))
 
-    async def _reload(self) -> None:
-        """Loads changed models and keys again; a failure is logged, and what was loaded before stays."""
+    async def _reload(self, *, with_keys: bool) -> None:
+        """Loads changed models again, and keys; after a failure, which is logged, what was loaded before stays."""
         async with self._reloading:
             try:
-                self._access.reload()
+                if with_keys:
+                    self._access.reload()
                 await self._engine.reload()
             except TransformerError as error:
                 self._log.write("reload failed", error=str(error))
+            except Exception as error:
+                self._log.failure("reload failed", error)
             else:
-                self._log.write("reloaded")
+                if with_keys:
+                    self._log.write("reloaded")
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._settings.watch_seconds)
-            await self._engine.reload()
+            await self._reload(with_keys=False)
 
     def _begin(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

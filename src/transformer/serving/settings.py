@@ -26,8 +26,8 @@ class Limits(_Section):
         tokens: Tokens of a generated continuation.
         queue_tokens: Estimated tokens of all waiting texts; beyond it, requests are answered with 429. Requests are
             accepted whole, so the last one may exceed it.
-        concurrent: Requests of a client at a time; 0 is no limit.
-        per_minute: Requests of a client in a minute, with bursts of as many in 10 seconds; 0 is no limit.
+        concurrent: Requests of a client at a time; 0 for unlimited.
+        per_minute: Requests of a client in a minute, with bursts of as many in 10 seconds; 0 for unlimited.
         connections: Open connections.
         headers_bytes: Size of a request's headers.
         request_seconds: Time until a request is answered with 504.
@@ -70,14 +70,14 @@ class ServerSettings(_Section):
         device: "auto", "cpu" or "cuda".
         precision: "auto", "float32", "bf16" or "int8".
         preload: Whether all models are loaded before the first request; otherwise each at its first request.
-        memory_mb: Memory in MB above which the least recently used models are unloaded; 0 is no limit.
+        memory_mb: Memory in MB above which the least recently used models are unloaded; 0 for unlimited.
         watch_seconds: Interval in which model folders are checked for changes; 0 checks on SIGHUP alone.
         deterministic: Whether each line is translated alone, so that answers do not depend on other requests.
         beam: Beam size where a request names none.
         batch_tokens: Maximum estimated number of tokens in a batch; a beam of k counts each k times.
         keys: File of hashed API keys, see `transformer.serving.keys`; without it, everybody may use the server.
         cors: Origins whose pages may use the server from a browser; "*" is all of them.
-        proxies: Addresses or networks of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
+        proxies: Addresses or networks of reverse proxies whose X-Forwarded-For is trusted.
         root_path: Path under which a reverse proxy shows the server, e.g. "/translate".
         glossaries: Folder in which glossaries of clients are kept; None keeps them in memory.
         log: Format of the log on standard error: "json", "text" or "none".

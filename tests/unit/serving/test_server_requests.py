@@ -90,8 +90,8 @@ def test_a_chunked_body_is_not_kept_beyond_the_limit(server: RunningServer) -> N
 
 def test_errors_have_the_form_of_their_interface(server: RunningServer) -> None:
     """Catches an error that clients of OpenAI or LibreTranslate cannot read."""
-    assert server.request("GET", "/nothing")[::2] == (404, {"error": "there is no such path"})
-    assert server.request("GET", "/v1/nothing")[::2] == (404, {"error": {"message": "there is no such path"}})
+    assert server.request("GET", "/nothing")[::2] == (404, {"error": "the path does not exist"})
+    assert server.request("GET", "/v1/nothing")[::2] == (404, {"error": {"message": "the path does not exist"}})
     status, headers, answer = server.request("DELETE", "/v1/echo")
     assert (status, headers["Allow"]) == (405, "POST")
     assert answer == {"error": {"message": "the path has no such method"}}
