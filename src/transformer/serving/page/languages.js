@@ -44,8 +44,8 @@ export class Languages {
     const sources = languages.filter(({ targets }) => targets.length);
     const options = sources.map(({ code, name }) => new Option(name, code));
     this.#from.replaceChildren(new Option("Detect language", AUTO), ...options);
-    const { from = settings?.language?.source?.code, to = settings?.language?.target?.code } = read("languages", {});
-    this.choose(from ?? AUTO, to);
+    const { from = AUTO, to = settings.language?.target?.code } = read("languages", {});
+    this.choose(from, to);
   }
 
   // Chooses languages as far as the server has them.
