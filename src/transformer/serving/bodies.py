@@ -22,8 +22,6 @@ FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
 Encoding = Literal["json", "form", "multipart"]
 ENCODINGS: Final[Mapping[str, Encoding]] = {JSON: "json", FORM: "form", MULTIPART: "multipart"}
-FIELDS_BESIDE_TEXTS: Final = 100
-"""Number of fields that a form may have beside one per text."""
 MAX_PART_HEADERS: Final = 4096
 """Size of the headers of one part of a multipart form, in bytes."""
 LARGE_EXPONENT: Final = re.compile(rb"[0-9][eE]\+?[0-9]{3}")
@@ -45,10 +43,10 @@ async def read_body(request: Request, operation: Operation, limits: Limits) -> d
     """
     model = operation.request
     assert model is not None
-    max_fields = limits.texts + FIELDS_BESIDE_TEXTS
+    max_values = 2 * (limits.texts + limits.glossary_terms)
     values: dict[str, Any] = {}
     if "query" in operation.accepts:
-        values = _gather(_parse_pairs(request.url.query.encode(), max_fields), model)
+        values = _gather(_parse_pairs(request.url.query.encode(), max_values), model, max_values)
     if operation.accepts == ("query",):
         return values
     content = await read_limited(request, limits.body_bytes)
@@ -56,11 +54,12 @@ async def read_body(request: Request, operation: Operation, limits: Limits) -> d
         return values
     match _encoding(request, operation):
         case "form":
-            return values | _gather(_parse_pairs(content, max_fields), model)
+            return values | _gather(_parse_pairs(content, max_values), model, max_values)
         case "multipart":
-            return values | _gather(_parse_multipart(content, request.headers["content-type"], max_fields), model)
+            pairs = _parse_multipart(content, request.headers["content-type"], max_values)
+            return values | _gather(pairs, model, max_values)
         case _:
-            return values | parse_json(content)
+            return values | parse_json(content, max_values)
 
 
 def validate(values: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
@@ -95,11 +94,16 @@ async def read_limited(request: Request, max_bytes: int) -> bytes:
     return bytes(content)
 
 
-def parse_json(content: bytes) -> dict[str, Any]:
+def parse_json(content: bytes, max_values: int) -> dict[str, Any]:
     """Returns a JSON object.
 
+    Args:
+        content: Text of the object.
+        max_values: Maximum number of values in all its lists and objects; each could be an error to describe.
+
     Raises:
-        ServiceError: It is another JSON value, is not UTF-8, or has numbers that are not finite.
+        ServiceError: It is another JSON value, is not UTF-8, or has numbers that are not finite
+            or too many values.
     """
     try:
         value = from_json(content, allow_inf_nan=False)
@@ -107,9 +111,21 @@ def parse_json(content: bytes) -> dict[str, Any]:
         raise ServiceError("invalid_request", f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ServiceError("invalid_request", "the body is not a JSON object; send {...}")
+    _check_number_of_values(value, max_values)
     if LARGE_EXPONENT.search(content) and not _is_finite(value):
         raise ServiceError("invalid_request", "the body has a number that is too large")
     return value
+
+
+def _check_number_of_values(value: Any, max_values: int) -> None:
+    n_values, rest = 0, [value]
+    while rest:
+        container = rest.pop()
+        n_values += len(container)
+        if n_values > max_values:
+            raise ServiceError("too_large", f"the body has more than {max_values} values; split the request")
+        children = container.values() if isinstance(container, dict) else container
+        rest += [child for child in children if isinstance(child, dict | list)]
 
 
 def _is_finite(value: Any) -> bool:
@@ -217,7 +233,7 @@ def _parse_multipart(content: bytes, content_type: str, max_fields: int) -> list
     return parts.pairs
 
 
-def _gather(pairs: Sequence[tuple[str, str]], model: type[BaseModel]) -> dict[str, Any]:
+def _gather(pairs: Sequence[tuple[str, str]], model: type[BaseModel], max_values: int) -> dict[str, Any]:
     """Returns the fields of a form as the values of a model; the last value counts where there may be one alone."""
     values: dict[str, list[str]] = {}
     for name, value in pairs:
@@ -225,13 +241,14 @@ def _gather(pairs: Sequence[tuple[str, str]], model: type[BaseModel]) -> dict[st
     shapes: dict[str, Shape] = {
         field.alias or name: _shape(field.annotation) for name, field in model.model_fields.items()
     }
-    return {name: _as_shape(texts, shapes.get(name)) for name, texts in values.items()}
+    return {name: _as_shape(texts, shapes.get(name), max_values) for name, texts in values.items()}
 
 
-def _as_shape(texts: list[str], shape: Shape | None) -> Any:
+def _as_shape(texts: list[str], shape: Shape | None, max_values: int) -> Any:
     if shape == "list" or (shape == "either" and len(texts) > 1):
         return texts
-    return parse_json(texts[-1].encode()) if shape == "object" and texts[-1].startswith("{") else texts[-1]
+    is_object = shape == "object" and texts[-1].startswith("{")
+    return parse_json(texts[-1].encode(), max_values) if is_object else texts[-1]
 
 
 def _shape(annotation: Any) -> Shape:

@@ -14,7 +14,7 @@ from transformer.serving.keys import Keys, add_key
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with running_server(limits={"body_bytes": 10_000, "texts": 20}) as running:
+    with running_server(limits={"body_bytes": 10_000, "texts": 20, "glossary_terms": 30}) as running:
         yield running
 
 
@@ -58,6 +58,8 @@ def test_bodies_of_all_encodings(
         ("application/json", b'{"q": "a", "n": ' + b"9" * 5000 + b"}", 400),
         ("application/json", b'{"q": "a", "n": ' + b"9" * 100 + b".5}", 400),
         ("application/json", b'["a"]', 400),
+        ("application/json", b'{"q": [' + b"[]," * 100 + b"[]]}", 413),
+        ("application/json", b'{"q": [[' + b"0," * 60 + b"0],[" + b"0," * 60 + b"0]]}", 413),
         ("application/json", b"", 200),
         ("application/json", b'{"q": 5}', 400),
         ("application/x-www-form-urlencoded", b"q=%FF", 400),
