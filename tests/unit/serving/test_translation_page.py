@@ -422,13 +422,13 @@ def test_page_works_under_the_path_of_a_proxy(browser: Any) -> None:
 @pytest.mark.parametrize("width", [390, 1280])
 def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Any, address: str, width: int, scheme: str) -> None:
     """Catches controls without names, too little contrast, and a page wider than a phone."""
-    axe, found = axe_playwright.Axe(), {}
+    axe, violations = axe_playwright.Axe(), {}
     with opened(browser, address, width=width, color_scheme=scheme, bypass_csp=True, reduced_motion="reduce") as page:
 
         def check(state: str) -> None:
             results = axe.run(page, options={"resultTypes": ["violations"]})
             for one in results.response["violations"]:
-                found[state, one["id"], one["impact"]] = [node["html"][:100] for node in one["nodes"]][:3]
+                violations[state, one["id"], one["impact"]] = [node["html"][:100] for node in one["nodes"]][:3]
             assert page.evaluate("document.documentElement.scrollWidth") <= width, state
 
         page.wait_for_selector("#to option", state="attached")
@@ -453,4 +453,4 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Any, address: s
         page.fill("#source", "unreachable")
         wait_for_message(page, "cannot be reached")
         check("message")
-    assert found == {}
+    assert violations == {}

@@ -83,8 +83,9 @@ export class Languages {
 
   #update(preferred = this.to) {
     const targets = this.#targets(this.from);
+    const target = [preferred, this.to].find((tag) => targets.includes(tag));
     this.#to.replaceChildren(...targets.map((tag) => new Option(this.name(tag), tag)));
-    if (targets.includes(preferred)) this.#to.value = preferred;
+    if (target) this.#to.value = target;
     const label = this.#detected ? `${this.name(this.#detected)} (detected)` : "Detect language";
     if (this.#from.options[0].label !== label) this.#from.options[0].label = label;
     const from = this.from === AUTO ? this.#detected : this.from;

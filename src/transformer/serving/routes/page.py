@@ -1,4 +1,4 @@
-"""The web page at `/`, which translates as one types. Its files are in `serving/page`; there is no build step."""
+"""The web page at `/`, which translates as one types. Its files in `serving/page` are served as they are."""
 
 import hashlib
 from dataclasses import dataclass
