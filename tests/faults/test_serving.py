@@ -63,9 +63,9 @@ class Load:
             for thread in threads:
                 thread.join()
 
-    def await_answers(self, each: int) -> None:
+    def await_answers(self, more: int) -> None:
         """Waits until each client has had so many more answers."""
-        goals = [count + each for count in self.answered]
+        goals = [count + more for count in self.answered]
         await_true(
             lambda: self.faults or all(count >= goal for count, goal in zip(self.answered, goals, strict=True)),
             f"answers; there are {self.answered}, {goals} are awaited",
@@ -162,21 +162,21 @@ class Server:
 
 def children(pid: int) -> list[int]:
     """Returns the children of a process."""
-    found: list[int] = []
+    pids: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += map(int, path.read_text().split())
+            pids += map(int, path.read_text().split())
         except OSError:  # the thread ended
             continue
-    return found
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
     """Returns all processes below one."""
-    found = children(pid)
-    for child in found:
-        found += children(child)
-    return found
+    pids = children(pid)
+    for child in pids:
+        pids += children(child)
+    return pids
 
 
 def is_ready(port: int) -> bool:
