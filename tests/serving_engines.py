@@ -2,11 +2,12 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,6 +15,7 @@ from samples import ROOT
 from transformer.bundle import Bundle, save_bundle
 from transformer.models import family
 from transformer.serving.engine.engine import ProcessEngine
+from transformer.serving.interfaces import Item, Job
 from transformer.serving.settings import ServerSettings
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
@@ -21,6 +23,8 @@ from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 T = TypeVar("T")
 TRANSLATOR = ROOT / "tests" / "golden" / "format-1"
 """A model that was trained to write the digits of number words in reverse order."""
+LINES = ["one two", "nine eight seven", "four", "five six one zero", "three three"]
+"""Texts for it."""
 TEST_SECONDS = 60
 """Limit of every wait, far above what any of them takes."""
 SIZES = {"gpt": {"seq_len": 64}, "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20}}
@@ -99,6 +103,28 @@ def run_with_engine(
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(limited())
+
+
+def job(*texts: str, client: str = "", deadline: float | None = None, **options: Any) -> Job:
+    """Returns a job that translates texts with the model "m"."""
+    return Job("m", "translate", [Item(text) for text in texts], client, options, deadline)
+
+
+async def translate(engine: ProcessEngine, *texts: str, **options: Any) -> list[str]:
+    """Returns the translations of texts by the model "m"."""
+    return [result["text"] for result in await engine.run(job(*texts, **options))]
+
+
+async def load(engine: ProcessEngine, n_workers: int = 1) -> "EngineProcesses":
+    """Waits until the model "m" is loaded with all its workers, and returns the processes."""
+    await translate(engine, "one")
+    await until(lambda: engine.status().models["m"].workers == n_workers)
+    return engine_processes()
+
+
+def kill(pid: int) -> None:
+    """Ends a process as the lack of memory does."""
+    os.kill(pid, signal.SIGKILL)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from transformer.bundle.hub_cache import find_model
 from transformer.bundle.kind import model_kind
 from transformer.bundle.languages import TOKENIZER_CONFIG, languages_of_provenance, published_languages
 from transformer.errors import BundleError
+from transformer.serving.engine.messages import MAX_CONTROL_BYTES, MAX_PROBLEM
 from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.verified_folder import MANIFEST
 
@@ -30,25 +32,26 @@ def describe(path: str) -> dict[str, Any]:
     kind = model_kind(Path(path))
     if kind is None:
         raise BundleError(f"{path} is not a model; give a bundle, a run folder, or the name of an installed model")
-    facts = folder / MANIFEST if (folder / MANIFEST).exists() else folder / "config.json"
+    main_file = folder / MANIFEST if (folder / MANIFEST).exists() else folder / "config.json"
     config, manifest = _read_json(folder / "config.json"), _read_json(folder / MANIFEST)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     source, target = _languages(folder) if kind == "encoder-decoder" else (None, None)
     family = manifest.get("family") or config.get("model_type")
-    return {
+    facts = {
         "kind": kind,
         "source_language": source or "",
         "target_language": target or "",
-        "created": int(facts.stat().st_mtime),
+        "created": int(main_file.stat().st_mtime),
         "size": size,
         "description": f"{family}, {size / 1e6:.1f} MB",
         "has_labels": kind == "encoder" and bool(config.get("labels") or config.get("id2label")),
-        "context": next((int(config[key]) for key in CONTEXT_KEYS if key in config), 0)
-        if kind == "language model"
-        else 0,
+        "context": _context(config) if kind == "language model" else 0,
         "chat": _chat(folder) if kind == "language model" else {},
         "fingerprint": fingerprint(folder),
     }
+    if len(json.dumps(facts)) > MAX_CONTROL_BYTES - MAX_PROBLEM:
+        raise BundleError(f"{path}: the chat template is too long")
+    return facts
 
 
 def fingerprint(folder: Path) -> str:
@@ -63,6 +66,10 @@ def fingerprint(folder: Path) -> str:
     if (folder / MANIFEST).exists():
         digest.update((folder / MANIFEST).read_bytes())
     return digest.hexdigest()
+
+
+def _context(config: Mapping[str, Any]) -> int:
+    return next((int(config[key]) for key in CONTEXT_KEYS if key in config), 0)
 
 
 def _languages(folder: Path) -> tuple[str | None, str | None]:

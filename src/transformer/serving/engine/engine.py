@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
@@ -52,8 +53,10 @@ class ProcessEngine:
 
         Raises:
             BundleError: A path of the settings does not lead to a model.
-            RuntimeError: The process does not answer.
+            RuntimeError: The process does not answer, or the system is not Linux.
         """
+        if sys.platform != "linux":
+            raise RuntimeError("the server needs Linux, where processes can be forked safely; use a container")
         try:
             facts = self._spawner.start(list(self._settings.models.values()))
         except BaseException:

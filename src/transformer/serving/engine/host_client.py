@@ -31,10 +31,11 @@ class Worker(asyncio.Protocol):
     Attributes:
         pid: Id of the process.
         n_batches: Number of batches that it has finished.
+        is_closing: Whether it gets no more batches.
     """
 
     def __init__(self, pid: int, on_lost: Callable[["Worker"], None]) -> None:
-        self.pid, self.n_batches = pid, 0
+        self.pid, self.n_batches, self.is_closing = pid, 0, False
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._decoder = Decoder()
@@ -81,8 +82,16 @@ class Worker(asyncio.Protocol):
             raise ProcessEndedError
         return message
 
+    def kill(self) -> None:
+        """Kills the process. While its socket is open, no other process can have its id."""
+        if self._transport is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.close()
+
     def close(self) -> None:
         """Closes the connection; the process ends after the batch that it is running."""
+        self.is_closing = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -146,7 +155,7 @@ class Host:
         if self.is_closing:
             worker.close()
             self._end_if_idle()
-        elif worker in self.workers:
+        elif worker in self.workers and not worker.is_closing:
             self.idle.append(worker)
             self._on_idle()
 

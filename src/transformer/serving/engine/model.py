@@ -280,15 +280,17 @@ class ServedModel:
                 unit.attempts += 1
                 self._shared.metrics.waited(self.info.name, start - unit.added)
             worker.send(batch.to_message())
-            if isinstance(request := batch.units[0].request, StreamRequest):
-                await self._receive_parts(worker, request, batch.units[0])
-            else:
-                self._set_results(batch, await worker.answer())
+            async with asyncio.timeout(self._shared.settings.limits.request_seconds):
+                await self._receive(worker, batch)
             worker.n_batches += 1
             self._n_losses = 0
             self._record(batch, time.monotonic() - start)
         except ProcessEndedError:
             self._try_again(batch)
+        except TimeoutError:
+            LOGGER.error("a worker of model %s does not answer; it is killed", self.info.name)
+            worker.kill()
+            _fail_units(batch.units, ServiceError("timeout", "the text was not processed in time"))
         except asyncio.CancelledError:
             _fail_units(batch.units, _stopping())
             raise
@@ -298,6 +300,12 @@ class ServedModel:
             _fail_units(batch.units, _internal_error())
         finally:
             host.release(worker)
+
+    async def _receive(self, worker: Worker, batch: Batch) -> None:
+        if isinstance(request := batch.units[0].request, StreamRequest):
+            await self._receive_parts(worker, request, batch.units[0])
+        else:
+            self._set_results(batch, await worker.answer())
 
     async def _receive_parts(self, worker: Worker, request: StreamRequest, unit: Unit) -> None:
         self._streaming[request] = worker

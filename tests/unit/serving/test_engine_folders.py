@@ -1,0 +1,146 @@
+"""The folders of the models: changes, damage, preloading, and the memory limit."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import transformer
+from serving_engines import (
+    LINES,
+    TRANSLATOR,
+    RecordingMetrics,
+    engine_processes,
+    is_running,
+    job,
+    load,
+    run_with_engine,
+    translate,
+    until,
+    write_random_model,
+)
+from transformer.errors import BundleError
+from transformer.serving.engine.engine import ProcessEngine
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Item, Job
+from transformer.serving.settings import ServerSettings
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    """The translations of `LINES`, made in this process."""
+    return [result.text for result in transformer.load(TRANSLATOR, precision="float32", workers=1).translations(LINES)]
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_random_model("gpt", tmp_path_factory.mktemp("models") / "gpt")
+
+
+def test_a_path_without_a_model_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Catches a server that starts with a wrong path, and a spawner that stays behind."""
+    engine = ProcessEngine(ServerSettings(models={"m": str(tmp_path)}), RecordingMetrics())
+    with pytest.raises(BundleError, match=str(tmp_path)):
+        engine.start()
+    assert engine_processes().spawner is None
+
+
+def test_a_changed_folder_is_loaded_without_losing_a_request(expected: list[str], tmp_path: Path) -> None:
+    """Catches a reload that drops requests, keeps old processes, or reloads what has not changed."""
+    folder = tmp_path / "model"
+    shutil.copytree(TRANSLATOR, folder)
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        before = await load(engine)
+        await engine.reload()
+        assert engine_processes().hosts == before.hosts
+        shutil.copytree(TRANSLATOR, tmp_path / "next")
+        folder.rename(tmp_path / "old")
+        (tmp_path / "next").rename(folder)
+        os.utime(folder / "config.json", (1e9, 1e9))
+        reloading = asyncio.create_task(engine.reload())
+        while not reloading.done():
+            assert await translate(engine, *LINES) == expected
+        await reloading
+        assert await translate(engine, *LINES) == expected
+        await until(lambda: len(engine_processes().hosts) == 1 and engine_processes().hosts != before.hosts)
+        await until(lambda: not is_running(before.workers[0]))
+        assert metrics.n_died == 0
+
+    run_with_engine({"m": folder}, check)
+
+
+def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], tmp_path: Path) -> None:
+    """Catches a reload that ends a working model for one that cannot be loaded."""
+    folder = tmp_path / "model"
+    shutil.copytree(TRANSLATOR, folder)
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        before = await load(engine)
+        content = (folder / "config.json").read_text()
+        (folder / "config.json").write_text(content.replace("2", "3"))
+        await engine.reload()
+        assert "model" in engine.status().models["m"].problem
+        assert await translate(engine, *LINES) == expected
+        assert engine_processes().hosts == before.hosts
+        (folder / "config.json").write_text(content)
+        await engine.reload()
+        assert engine.status().models["m"].problem == ""
+        assert await translate(engine, *LINES) == expected
+
+    run_with_engine({"m": folder}, check)
+
+
+def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path) -> None:
+    """Catches requests that wait forever for a damaged model, and a server that stays failed once it is repaired."""
+    folder = tmp_path / "model"
+    shutil.copytree(TRANSLATOR, folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1] + b"?")
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="cannot be loaded") as error:
+                await engine.run(job("one"))
+            assert error.value.code == "unavailable"
+            assert error.value.retry_after
+        assert engine.status().models["m"].state == "failed"
+        assert not engine.status().ready
+        (folder / "model.safetensors").write_bytes(weights)
+        await engine.reload()
+        assert await translate(engine, "one") == ["1"]
+
+    run_with_engine({"m": folder}, check)
+
+
+def test_preloading_and_watching(tmp_path: Path) -> None:
+    """Catches a server that is ready before its models are loaded, and a changed folder that nobody notices."""
+    folder = tmp_path / "model"
+    shutil.copytree(TRANSLATOR, folder)
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        assert not engine.status().ready
+        await until(lambda: engine.status().ready)
+        before = engine_processes().hosts
+        os.utime(folder / "config.json", (1e9, 1e9))
+        await until(lambda: len(engine_processes().hosts) == 1 and engine_processes().hosts != before)
+
+    run_with_engine({"m": folder}, check, preload=True, watch_seconds=0.05)
+
+
+def test_the_least_recently_used_model_is_unloaded(language_model: Path) -> None:
+    """Catches models that stay in memory above the limit, and one that cannot be loaded again."""
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        await translate(engine, "one")
+        prompt = Job("gpt", "generate", [Item("abc")], options={"max_tokens": 3})
+        await engine.run(prompt)
+        await until(lambda: engine.status().models["m"].state == "unloaded")
+        assert engine.status().models["gpt"].state == "ready"
+        assert await translate(engine, "one") == ["1"]
+        await until(lambda: engine.status().models["gpt"].state == "unloaded")
+        await until(lambda: len(engine_processes().hosts) == 1)
+
+    run_with_engine({"m": TRANSLATOR, "gpt": language_model}, check, memory_mb=1)
