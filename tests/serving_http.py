@@ -6,12 +6,13 @@ import io
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.responses import StreamingResponse
 
 from serving_fakes import FakeEngine
 from transformer.serving.access import Access
@@ -46,6 +47,18 @@ async def echo(call: Call) -> dict[str, Any]:
     return {"texts": [result["text"] for result in results], "client": call.client, "owner": call.owner}
 
 
+async def stream(call: Call) -> StreamingResponse:
+    """Continues a text without end, as long as the engine does."""
+    parts = call.services.engine.stream(Job("tiny-gpt", "generate", [Item("a")], client=call.client))
+
+    async def events() -> AsyncIterator[str]:
+        async with aclosing(parts):
+            async for part in parts:
+                yield part["text"]
+
+    return StreamingResponse(events())
+
+
 async def fail(call: Call) -> None:
     """Fails as a handler with a mistake does."""
     raise RuntimeError("a secret text")
@@ -59,6 +72,7 @@ OPERATIONS = (
     ),
     Operation("POST", "/v1/echo", "Translate", echo, lambda error: {"error": {"message": error.message}},
               request=Echo, interface="OpenAI"),
+    Operation("GET", "/v1/stream", "Generate", stream, health.error_form, media_type="text/plain"),
     Operation("GET", "/fail", "Fail", fail, health.error_form),
 )  # fmt: skip
 

@@ -101,7 +101,7 @@ class _Observed:
         async def observed_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                message.setdefault("headers", []).append((b"x-content-type-options", b"nosniff"))
+                message["headers"] = [*message.get("headers", ()), *_extra_headers(scope, record.status)]
             await send(message)
 
         try:
@@ -241,6 +241,14 @@ def _error_response(error: ServiceError, form: ErrorForm, headers: Mapping[str, 
     if error.code == "unauthorized":
         headers["WWW-Authenticate"] = "Bearer"
     return Response(to_json(form(error)), STATUS[error.code], headers, media_type="application/json")
+
+
+def _extra_headers(scope: Scope, status: int) -> list[tuple[bytes, bytes]]:
+    """Returns headers of every answer; a client that waits for leave to send its body may not reuse the connection."""
+    headers = [(b"x-content-type-options", b"nosniff")]
+    if status >= 400 and any(name == b"expect" for name, _ in scope["headers"]):
+        headers.append((b"connection", b"close"))
+    return headers
 
 
 def _first_part(path: str) -> str:

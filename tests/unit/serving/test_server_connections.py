@@ -16,8 +16,13 @@ BODY = b'{"q": "a"}'
 
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[RunningServer]:
-    limits = {"headers_seconds": 0.2, "body_seconds": 0.2, "keep_alive_seconds": 0.2, "headers_bytes": 4096}
-    with running_server(limits=limits) as running:
+    with running_server(limits={"headers_seconds": 0.2, "body_seconds": 0.2}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[RunningServer]:
+    with running_server(limits={"headers_bytes": 4096}) as running:
         yield running
 
 
@@ -73,9 +78,9 @@ def test_a_client_that_sends_a_byte_at_a_time_is_closed(hasty: RunningServer) ->
         thread.join(SECONDS)
 
 
-def test_an_idle_connection_is_closed(hasty: RunningServer) -> None:
+def test_an_idle_connection_is_closed() -> None:
     """Catches connections that are kept without end between requests."""
-    with hasty.connect() as connection:
+    with running_server(limits={"keep_alive_seconds": 0.1}) as server, server.connect() as connection:
         connection.sendall(REQUEST + BODY)
         assert b"200 OK" in received(connection)
 
@@ -91,22 +96,22 @@ def test_an_idle_connection_is_closed(hasty: RunningServer) -> None:
     ],
     ids=["long header", "many headers", "long path", "trailers", "extension of a chunk"],
 )
-def test_header_floods_are_refused(hasty: RunningServer, sent: bytes) -> None:
+def test_header_floods_are_refused(strict: RunningServer, sent: bytes) -> None:
     """Catches headers and what surrounds chunks, which the limit on bodies does not count."""
-    with hasty.connect() as connection:
+    with strict.connect() as connection:
         try:
             connection.sendall(sent)
         except ConnectionError:
             return
         found = received(connection)
         assert found[:13] in (b"HTTP/1.1 431 ", b"HTTP/1.1 400 ", b""), found
-    assert hasty.request("GET", "/live")[0] == 200
+    assert strict.request("GET", "/live")[0] == 200
 
 
-def test_small_chunks_within_reason_are_accepted(hasty: RunningServer) -> None:
+def test_small_chunks_within_reason_are_accepted(strict: RunningServer) -> None:
     """Catches a limit on what surrounds chunks that refuses a client that sends pieces."""
     body = json.dumps({"q": ["word"] * 2000}).encode()
-    with hasty.connect() as connection:
+    with strict.connect() as connection:
         connection.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
         pieces = [body[n : n + 16] for n in range(0, len(body), 16)]
         connection.sendall(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in [*pieces, b""]))
@@ -129,9 +134,9 @@ def test_a_body_of_100_mb_is_refused_before_it_is_read() -> None:
     ],
     ids=["TLS", "version", "length", "two lengths"],
 )  # fmt: skip
-def test_broken_http_is_refused(hasty: RunningServer, sent: bytes) -> None:
+def test_broken_http_is_refused(strict: RunningServer, sent: bytes) -> None:
     """Catches bytes that are no HTTP and make the server fail, or that it and a proxy could read differently."""
-    with hasty.connect() as connection:
+    with strict.connect() as connection:
         connection.sendall(sent)
         assert received(connection).startswith(b"HTTP/1.1 400 ")
 
@@ -149,6 +154,40 @@ def test_work_of_a_client_that_left_is_cancelled(end: str) -> None:
                 server.wait_until(lambda: server.engine.n_cancelled == 1)
         server.wait_until(lambda: server.engine.n_cancelled == 1)
         server.wait_until(lambda: '"status": 499' in server.log.getvalue())
+
+
+def test_a_stream_is_ended_when_its_client_leaves() -> None:
+    """Catches a continuation that is generated to its end for nobody."""
+    with running_server() as server, server.connect() as connection:
+        server.call(server.engine.gate.clear)
+        connection.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        server.wait_until(lambda: server.engine.n_running == 1)
+        connection.close()
+        server.wait_until(lambda: server.engine.n_cancelled == 1)
+        server.wait_until(lambda: server.engine.n_running == 0)
+
+
+def test_a_client_that_accepts_no_answer_is_closed() -> None:
+    """Catches answers that fill the memory because their client does not read them."""
+    text = b"a" * 30_000_000  # more than the buffers of the operating system take
+    with running_server(limits={"body_bytes": 50_000_000}) as server, server.connect() as connection:
+        server.call(server.engine.gate.clear)
+        connection.sendall(REQUEST.replace(b"10", b"%d" % (len(text) + 9)) + b'{"q": "' + text + b'"}')
+        server.wait_until(lambda: server.engine.jobs)
+        protocol = server.server.config.http_protocol_class
+        protocol.limits = protocol.limits.model_copy(update={"body_seconds": 0.1})
+        server.call(server.engine.gate.set)
+        server.wait_until(lambda: not server.server.server_state.connections)
+
+
+def test_a_refused_body_is_not_taken_for_a_request(strict: RunningServer) -> None:
+    """Catches a next request that is read as the body of one that was refused before it was sent."""
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100000000\r\n\r\n"
+    with strict.connect() as connection:
+        connection.sendall(head)
+        found = received(connection)
+        assert found.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close" in found.lower()
 
 
 def test_requests_beyond_the_limit_of_a_client_are_refused() -> None:
@@ -199,15 +238,17 @@ def test_busy_connections_are_not_closed_for_others() -> None:
             assert b"200 OK" in answer(second)
 
 
-def test_requests_in_a_row_on_one_connection(hasty: RunningServer) -> None:
+def test_requests_in_a_row_on_one_connection(strict: RunningServer) -> None:
     """Catches requests sent without waiting whose answers are missing, and a flood of them that fills the memory."""
-    with hasty.connect() as connection:
-        connection.sendall((REQUEST + BODY) * 5)
+    last = REQUEST.replace(b"Host: x", b"Connection: close")
+    with strict.connect() as connection:
+        connection.sendall((REQUEST + BODY) * 4 + last + BODY)
         assert received(connection).count(b"200 OK") == 5
-    with hasty.connect() as connection:
+    with strict.connect() as connection:
         connection.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n" * 5000)
+        connection.shutdown(socket.SHUT_WR)
         received(connection)
-    assert hasty.request("GET", "/live")[0] == 200
+    assert strict.request("GET", "/live")[0] == 200
 
 
 def test_a_crowd_of_open_connections() -> None:

@@ -222,7 +222,7 @@ def test_a_full_queue() -> None:
 def test_openapi_describes_every_route(server: RunningServer) -> None:
     """Catches a route or a type that is missing in the description."""
     document = server.request("GET", "/openapi.json")[2]
-    paths = {"/live", "/ready", "/health", "/metrics", "/openapi.json", "/echo", "/v1/echo", "/fail"}
+    paths = {"/live", "/ready", "/health", "/metrics", "/openapi.json", "/echo", "/v1/echo", "/v1/stream", "/fail"}
     assert set(document["paths"]) == paths
     content = document["paths"]["/echo"]["post"]["requestBody"]["content"]
     assert set(content) == {"application/json", "application/x-www-form-urlencoded", "multipart/form-data"}
