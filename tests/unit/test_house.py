@@ -50,7 +50,7 @@ ARROWS = {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
         "reporting", "runtime", "storage", "tokenizers", "training", "transformer",
     },
-    "serving": {"bundle", "config", "decoding", "models", "pipelines", "runtime", "storage", "text", "tokenizers"},
+    "serving": {"bundle", "config", "decoding", "pipelines", "runtime", "storage", "text"},
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "pipelines",
         "plot", "recipes", "reporting", "run", "runtime", "serving", "storage", "text", "tokenizers", "training",

@@ -125,7 +125,7 @@ def serve(
     settings = load_settings(config, models or (), options)
     from transformer.serving.run import run
 
-    raise typer.Exit(run(settings))
+    run(settings)
 
 
 def _make_key(name: str, path: Path | None) -> None:

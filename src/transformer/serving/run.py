@@ -17,11 +17,8 @@ from transformer.serving.translation import TranslationService
 from transformer.serving.usage import CountedEngine
 
 
-def run(settings: ServerSettings) -> int:
-    """Serves until a signal ends it.
-
-    Returns:
-        Exit code: 0 after SIGTERM or SIGINT.
+def run(settings: ServerSettings) -> None:
+    """Serves until SIGTERM or SIGINT.
 
     Raises:
         ConfigError: The address cannot be used, or the file of keys cannot be read.
@@ -40,4 +37,3 @@ def run(settings: ServerSettings) -> int:
     server = StoppableServer(app, settings, counted, access, log)
     with contextlib.closing(listener), server.handled_signals():
         asyncio.run(server.serve_and_close(listener))
-    return 0
