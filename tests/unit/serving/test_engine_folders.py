@@ -72,6 +72,7 @@ def test_a_changed_folder_is_loaded_without_losing_a_request(expected: list[str]
     run_with_engine({"m": folder}, check)
 
 
+@pytest.mark.slow
 def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], tmp_path: Path) -> None:
     """Catches a reload that ends a working model for one that cannot be loaded."""
     folder = tmp_path / "model"
@@ -115,6 +116,7 @@ def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path) -> None:
     run_with_engine({"m": folder}, check)
 
 
+@pytest.mark.slow
 def test_preloading_and_watching(tmp_path: Path) -> None:
     """Catches a server that is ready before its models are loaded, and a changed folder that nobody notices."""
     folder = tmp_path / "model"
@@ -130,6 +132,7 @@ def test_preloading_and_watching(tmp_path: Path) -> None:
     run_with_engine({"m": folder}, check, preload=True, watch_seconds=0.05)
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_model_is_unloaded(language_model: Path) -> None:
     """Catches models that stay in memory above the limit, and one that cannot be loaded again."""
 

@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -14,14 +15,17 @@ from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
 
 
-@pytest.fixture(autouse=True)
-def _loop() -> Any:
-    """A request makes a future of the running event loop; nothing here waits for one."""
-    loop = asyncio.new_event_loop()
-    asyncio._set_running_loop(loop)
-    yield
-    asyncio._set_running_loop(None)
-    loop.close()
+def in_event_loop(test: Callable[[], None]) -> Callable[[], None]:
+    """Runs a test in an event loop, which requests need for their futures."""
+
+    async def run() -> None:
+        test()
+
+    @wraps(test)
+    def wrapper() -> None:
+        asyncio.run(run())
+
+    return wrapper
 
 
 def request(client: str, n: int, tokens: int = 1, options: Mapping[str, Any] | None = None) -> PendingRequest:
@@ -33,6 +37,7 @@ def texts(queue: FairQueue, max_tokens: int) -> list[str]:
     return [unit.request.job.items[unit.index].text for unit in queue.take(max_tokens).units]
 
 
+@in_event_loop
 def test_a_large_request_does_not_delay_other_clients() -> None:
     """Catches a queue in the order of arrival, in which ten thousand items of one client come before all others."""
     queue = FairQueue()
@@ -45,6 +50,7 @@ def test_a_large_request_does_not_delay_other_clients() -> None:
     assert (queue.n_items, queue.tokens) == (10_004 - 10, 10_004 - 10)
 
 
+@in_event_loop
 def test_batches_have_equal_options_and_every_client_gets_its_turn() -> None:
     """Catches items of other options in a batch, and a client with rare options that waits forever."""
     queue = FairQueue()
@@ -58,12 +64,14 @@ def test_batches_have_equal_options_and_every_client_gets_its_turn() -> None:
     assert (len(queue), queue.tokens) == (0, 0)
 
 
+@in_event_loop
 def test_equal_options_are_equal_in_any_order() -> None:
     """Catches options that are compared by the order in which they were set."""
     first, second = request("a", 1, options={"beam": 2, "n_best": 2}), request("b", 1, options={"n_best": 2, "beam": 2})
     assert first.key == second.key != request("c", 1, options={"beam": 2}).key
 
 
+@in_event_loop
 def test_a_batch_has_at_most_its_tokens_and_at_least_one_item() -> None:
     """Catches batches that outgrow the memory, and an item above the limit that is never taken."""
     queue = FairQueue()
@@ -75,6 +83,7 @@ def test_a_batch_has_at_most_its_tokens_and_at_least_one_item() -> None:
     assert texts(queue, 10) == ["b1", "b2", "b3"]
 
 
+@in_event_loop
 def test_a_request_that_nobody_waits_for_leaves_the_queue() -> None:
     """Catches work for clients that left, and tokens that count for ever after against the limit of the queue."""
     queue = FairQueue()
@@ -90,6 +99,7 @@ def test_a_request_that_nobody_waits_for_leaves_the_queue() -> None:
     assert queue.tokens == 0
 
 
+@in_event_loop
 def test_items_of_a_dead_worker_come_first_and_alone() -> None:
     """Catches a text that kills its worker and takes the texts that share its batch down with it, twice."""
     queue = FairQueue()
@@ -100,6 +110,7 @@ def test_items_of_a_dead_worker_come_first_and_alone() -> None:
     assert [texts(queue, 9) for _ in range(3)] == [["a0"], ["a1"], ["a2", "b0"]]
 
 
+@in_event_loop
 def test_streams_share_their_worker_with_none() -> None:
     """Catches two streams in one batch, which has a single worker to send parts."""
     queue = FairQueue()
@@ -109,6 +120,7 @@ def test_streams_share_their_worker_with_none() -> None:
     assert [len(queue.take(9).units) for _ in range(2)] == [1, 1]
 
 
+@in_event_loop
 def test_nothing_is_lost_or_taken_twice() -> None:
     """Catches items that are lost, repeated or miscounted in any order of adding, taking and dropping."""
     generator = random.Random(5)
@@ -136,7 +148,6 @@ def test_nothing_is_lost_or_taken_twice() -> None:
 
 def test_a_request_is_done_with_its_last_result() -> None:
     """Catches results in the order in which workers finish, and a late second result that replaces the first."""
-    asyncio._set_running_loop(None)
 
     async def check() -> None:
         pending = request("a", 3)
