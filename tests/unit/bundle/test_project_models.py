@@ -19,6 +19,10 @@ QUESTIONS = {
     "de-en": ("Wo ist der Bahnhof?", "Where is the station?"),
     "en-de": ("Where is the station?", "Wo ist der Bahnhof?"),
 }
+GREETINGS = {
+    "de-en": {"Nein.": "No.", "Auf Wiedersehen!": "Goodbye!", "Guten Morgen.": "Good morning."},
+    "en-de": {"Hello.": "Hallo.", "Yes.": "Ja.", "Goodbye!": "Auf Wiedersehen!", "How are you?": "Wie geht es dir?"},
+}
 ODD = [
     "",
     "Tom",
@@ -60,6 +64,8 @@ def test_model_translates_and_keeps_odd_lines(package: Path) -> None:
     translator = transformer.load(bundle(package))
     question, answer = QUESTIONS[package.name]
     assert translator(question) == answer
+    greetings = GREETINGS[package.name]
+    assert translator([*greetings]) == [*greetings.values()]
     for source, result in zip(ODD, translator.translations(ODD), strict=True):
         n = len(translator.tokenizers.source.encode(source))
         assert len(translator.tokenizers.target.encode(result.text)) <= 2 * n + 3, source

@@ -8,11 +8,11 @@ from typing import Final
 
 from transformer.pipelines.translation.inline_tags import TAG
 from transformer.pipelines.translation.results import Translation
-from transformer.pipelines.translation.terminology import ADDRESS
+from transformer.pipelines.translation.terminology import ADDRESS, PATTERNS
 from transformer.text.sentences import has_letter
 
 _TAG: Final = re.compile(TAG)
-_NUMBER: Final = re.compile(r"(?<![\w.,:/])\d++(?:[.,:/x×-]\d++)*+(?!\w)")
+_NUMBER: Final = re.compile(PATTERNS["numbers"])
 _AMOUNT: Final = rf"[+#$€£¥]?{_NUMBER.pattern}(?: {_NUMBER.pattern})*+(?: ?[%€])?"
 """A number with its sign or currency, or several with a space between, such as a telephone number."""
 _SPAN: Final = re.compile(rf"(?P<tag>{TAG})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")

@@ -48,7 +48,7 @@ def copier(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> Translator:
         ("five", "five", "the first translation repeated a word; searched again"),
         (" nine ", " nine ", "the first translation was empty; searched again"),
         ("one 6", "one 6", ""),
-        ("eight 512", "eight 512", "the first translation changed '512'; searched again with it as a constraint"),
+        ("eight 512", "eight 512", "the first translation changed '512'; searched again with the original required"),
     ],
 )
 def test_a_wrong_translation_is_corrected(copier: Translator, line: str, text: str, flag: str) -> None:
