@@ -9,6 +9,7 @@ import pytest
 
 from serving_http import RunningServer, running_server
 from transformer.errors import ConfigError
+from transformer.serving.interfaces import EngineStatus, ModelStatus
 from transformer.serving.keys import Keys, add_key
 
 
@@ -217,6 +218,23 @@ def test_a_full_queue() -> None:
         assert server.request("GET", "/ready")[0] == 503
         assert server.request("GET", "/health")[0] == 503
         assert server.request("GET", "/live")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (EngineStatus(True, 0, 0, {"a": ModelStatus("ready"), "b": ModelStatus("failed")}), "models failed: b"),
+        (EngineStatus(True, 600_000, 9, {}), "the queue is full"),
+        (EngineStatus(False, 0, 0, {}), "the engine is not ready"),
+    ],
+)
+def test_probes_tell_what_is_wrong(status: EngineStatus, message: str) -> None:
+    """Catches a server that calls itself healthy although it is not, as LibreTranslate does."""
+    with running_server() as server:
+        server.engine.status = lambda: status  # type: ignore[method-assign]
+        for path in ("/ready", "/health"):
+            assert server.request("GET", path)[::2] == (503, {"status": message})
+        assert server.request("GET", "/live")[::2] == (200, {"status": "ok"})
 
 
 def test_openapi_describes_every_route(server: RunningServer) -> None:
