@@ -1,4 +1,4 @@
-"""Shared parts of the peers of `benchmarks/serving/serving.py`: CTranslate2 with this project's weights and tokenizer."""
+"""Shared parts of the peers of `benchmarks/serving/serving.py`: CTranslate2 with our weights and tokenizer."""
 
 import json
 import sys

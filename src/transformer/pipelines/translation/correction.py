@@ -107,7 +107,8 @@ class Corrector:
             again = self._translate([self._segment(self._requiring, lines[i].text, lines[i]) for i in few])
             for i, translation in zip(few, again, strict=True):
                 if not changed_spans(lines[i].text, translation.text):
-                    flag = f"the first translation changed {_listed(changed.pop(i))}; searched again with the original required"
+                    first = f"the first translation changed {_listed(changed.pop(i))}"
+                    flag = f"{first}; searched again with the original required"
                     corrected[i] = _corrected(lines[i], translation, flag)
         for i, spans in changed.items():
             corrected[i] = replace(
