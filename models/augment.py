@@ -206,7 +206,8 @@ def augment(pairs: list[Pair], seed: int) -> list[Pair]:
 NAMES: Final = [
     "Anna", "Ben", "Clara", "David", "Emma", "Felix", "Hannah", "Jonas", "Julia", "Karl", "Laura", "Leon", "Lisa",
     "Lukas", "Marie", "Max", "Nina", "Paul", "Peter", "Sarah", "Sophie", "Thomas", "Tim", "Eva", "Michael", "Martin",
-    "Susan", "James", "Alice", "Bob", "Kate", "George", "Maria", "Ali", "Yuki", "Pierre", "Ahmed", "Olga", "Smith", "Müller",
+    "Susan", "James", "Alice", "Bob", "Kate", "George", "Maria", "Ali", "Yuki", "Pierre", "Ahmed", "Olga",
+    "Smith", "Müller",
 ]  # fmt: skip
 INTRODUCTIONS: Final = [
     ("My name is {}.", "Ich heiße {}."), ("My name is {}.", "Mein Name ist {}."), ("I'm {}.", "Ich bin {}."),
@@ -224,7 +225,7 @@ PHRASE_COPIES, OTHER_COPIES, SHORT_COPIES = 12, 3, 3
 
 
 def forms(source: str, target: str) -> list[Pair]:
-    """Returns the ways in which a phrase is written: with and without its end, with an exclamation mark, in small letters."""
+    """Returns the ways to write a phrase: with and without its end, with an exclamation mark, in small letters."""
     if source.endswith("?"):
         return [(source, target), (source.lower(), target), (source[:-1], target[:-1])]
     capital = target[:1].upper() + target[1:]
