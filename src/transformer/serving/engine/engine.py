@@ -78,8 +78,6 @@ class ProcessEngine:
             for model in self._models.values():
                 model.load()
         self._start(self._repeat(MEASURE_SECONDS, self._measure_memory))
-        if self._settings.watch_seconds:
-            self._start(self._repeat(self._settings.watch_seconds, self.reload))
 
     async def run(self, job: Job) -> list[Mapping[str, Any]]:
         """See `Engine.run`."""
