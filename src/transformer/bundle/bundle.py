@@ -71,8 +71,8 @@ class Bundle:
         text: Tokenizers of both sides, the same one twice if the model has one text; None if it reads no text.
         provenance: Origin of the model: recipe, scores, data report, versions.
         folder: Folder that the bundle was read from.
-        precision: Precision of the stored weights. A model stored in int8 is packed and can only translate, unless
-            it was read with `dequantize`.
+        precision: Precision of the stored weights. A model stored in int8 is packed for translation, unless it
+            was read with `dequantize`.
     """
 
     config: Config
@@ -170,7 +170,9 @@ def load_bundle(path: Path | str, *, packed_in: Precision | None = None, dequant
     if precision not in WEIGHTS:
         raise BundleError(f"{folder} is stored in {precision!r}, which this version does not read; update transformer")
     if precision == "int8" and packed_in is None and not dequantize:
-        raise BundleError(f"{folder} is stored in int8 and can only translate; give the float32 model it was made of")
+        raise BundleError(
+            f"{folder} is stored in int8, and this needs full weights; give the float32 model it was made of"
+        )
     with ThreadPoolExecutor(1) as pool:
         verification = verified.verify_in_background(WEIGHTS[precision], pool)  # takes as long as all other work
         bundle = _read(verified, files, packed_in, verification)

@@ -60,11 +60,11 @@ def test_a_model_in_int8_is_read_as_float32_where_it_is_asked_for(quantized: Pat
     assert "stored in int8; its weights are read as float32" in result.stderr
 
 
-def test_a_model_in_int8_only_translates(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
-    """Catches training or averaging of rounded weights, and an ensemble of two precisions."""
-    with pytest.raises(BundleError, match="is stored in int8 and can only translate; give the float32 model"):
+def test_a_model_in_int8_is_not_averaged_or_quantized(tiny_run: Path, quantized: Path, tmp_path: Path) -> None:
+    """Catches averaging or quantizing of rounded weights, and an ensemble of two precisions."""
+    with pytest.raises(BundleError, match="is stored in int8, and this needs full weights; give the float32 model"):
         load_bundle(quantized)
-    with pytest.raises(BundleError, match="is stored in int8 and can only translate"):
+    with pytest.raises(BundleError, match="is stored in int8, and this needs full weights"):
         quantize(quantized, tmp_path / "again", PAIRS, search=Search())
     ensemble = load(tiny_run, ensemble=[quantized], precision="int8")
     alone = load(quantized, precision="int8")
