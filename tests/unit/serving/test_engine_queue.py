@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from transformer.serving.engine.estimates import MEMORY_CHARACTERS, Throughput, TokenEstimator
+from transformer.serving.engine.estimates import MEMORY_CHARACTERS, Gathering, Throughput, TokenEstimator
 from transformer.serving.engine.queue import FairQueue, PendingRequest, StreamRequest
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
@@ -186,3 +186,16 @@ def test_the_rate_is_learned() -> None:
     assert throughput.seconds(1000, 2) == 1
     throughput.add(500, 2.0)
     assert throughput.seconds(1000, 2) == pytest.approx(2.0, rel=0.01)
+
+
+def test_clients_that_were_just_answered_share_a_batch() -> None:
+    """Catches a batch of the first of their next requests alone, and a wait that is long, or for one client."""
+    gathering = Gathering()
+    assert gathering.seconds_left(0, now=10.0) == 0
+    gathering.batch_ended(n_items=3, seconds=0.02, now=10.0)
+    assert gathering.seconds_left(2, now=10.0) == pytest.approx(0.1 * 0.02)
+    assert gathering.seconds_left(2, now=10.003) == gathering.seconds_left(3, now=10.0) == 0
+    gathering.batch_ended(n_items=3, seconds=60.0, now=10.0)
+    assert gathering.seconds_left(0, now=10.0) == pytest.approx(0.005)
+    gathering.batch_ended(n_items=1, seconds=0.02, now=10.0)
+    assert gathering.seconds_left(0, now=10.0) == 0

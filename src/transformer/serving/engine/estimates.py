@@ -21,6 +21,11 @@ TOKEN_COUNTS: Final[Mapping[str, str]] = {
 """Entry of a result that has the number of tokens of the text, by task."""
 
 
+GATHERING_SHARE: Final = 0.1
+"""Part of the time of a batch that its worker may wait for the next requests of the same clients."""
+MAX_GATHERING_SECONDS: Final = 0.005
+
+
 class TokenEstimator:
     """Estimates the number of tokens of texts, which the server's process cannot tokenize."""
 
@@ -80,3 +85,28 @@ class Throughput:
 def _count(value: Any) -> int:
     """Returns an option that should be a positive number; 0 for anything else, which the worker refuses."""
     return value if isinstance(value, int) and 0 < value < 1 << 20 else 0
+
+
+class Gathering:
+    """A short wait for the next requests of clients that were just answered, so that these share a batch.
+
+    Without it, the first of them would be a batch of its own, and all others would wait until that has ended.
+    """
+
+    def __init__(self) -> None:
+        self._n_expected, self._end = 0, -math.inf
+
+    def batch_ended(self, n_items: int, seconds: float, now: float) -> None:
+        """Takes note of a batch whose clients are being answered.
+
+        Args:
+            n_items: Number of its items.
+            seconds: Time that it took.
+            now: Value of `time.monotonic()`.
+        """
+        self._n_expected = n_items
+        self._end = now + min(GATHERING_SHARE * seconds, MAX_GATHERING_SECONDS) if n_items > 1 else -math.inf
+
+    def seconds_left(self, n_waiting: int, now: float) -> float:
+        """Returns how long to wait until the next batch is made; 0 as soon as as many items wait as were answered."""
+        return max(0.0, self._end - now) if n_waiting < self._n_expected else 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from transformer.errors import BundleError
-from transformer.serving.engine.estimates import Throughput, TokenEstimator
+from transformer.serving.engine.estimates import Gathering, Throughput, TokenEstimator
 from transformer.serving.engine.host_client import Host, ProcessEndedError, Worker
 from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
 from transformer.serving.engine.spawner_client import SpawnerClient
@@ -76,6 +76,8 @@ class ServedModel:
         self._n_losses = 0  # hosts that have ended since the last finished batch
         self._problem, self._failed_at = "", -math.inf
         self._is_dispatching = self._is_closed = False
+        self._gathering = Gathering()
+        self._gathering_timer: asyncio.TimerHandle | None = None
         self._streaming: dict[PendingRequest, Worker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -259,7 +261,7 @@ class ServedModel:
     def _dispatch(self) -> None:
         self._is_dispatching = False
         host = self._host
-        if host is None:
+        if host is None or self._gathers():
             return
         try:
             while host.idle and len(self.queue):
@@ -271,6 +273,16 @@ class ServedModel:
             requests, self.queue = self.queue.requests(), FairQueue()
             for request in requests:
                 request.fail(_internal_error())
+
+    def _gathers(self) -> bool:
+        """Returns whether the next batch is made a moment later, see `Gathering`."""
+        if self._gathering_timer is not None:
+            self._gathering_timer.cancel()
+            self._gathering_timer = None
+        seconds = self._gathering.seconds_left(len(self.queue), time.monotonic())
+        if seconds > 0:
+            self._gathering_timer = asyncio.get_running_loop().call_later(seconds, self._dispatch_soon)
+        return seconds > 0
 
     async def _run(self, host: Host, worker: Worker, batch: Batch) -> None:
         """Runs a batch on a worker; whatever happens, its requests get answers and the worker is free or replaced."""
@@ -331,6 +343,7 @@ class ServedModel:
         n_tokens = sum(unit.tokens for unit in batch.units)
         self._shared.throughput.add(n_tokens, seconds)
         self._shared.metrics.batch(self.info.name, len(batch.units), n_tokens, seconds)
+        self._gathering.batch_ended(len(batch.units), seconds, time.monotonic())
 
     def _try_again(self, batch: Batch) -> None:
         """Puts the items of a dead worker back into the queue, except those that were tried before."""
