@@ -24,8 +24,10 @@ extensions = [
     "generated_pages",
     "inspector_pages",
     "scrolling_code",
+    "search_order",
 ]
-exclude_patterns = ["_build", "_extensions", "reference/_generated/README.md"]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_extensions", "_templates", "reference/_generated/README.md"]
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
@@ -49,6 +51,7 @@ html_theme = "furo"
 html_title = "transformer"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "search_order.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
