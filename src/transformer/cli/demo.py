@@ -102,13 +102,13 @@ def demo_recipe(corpus: Path) -> dict[str, Any]:
         "tokenizer": {"vocab_size": 1500},
         "model": {"preset": "mini", "d_ff": 256, "dropout": 0.0},
         "training": {
-            "max_steps": 1450,
+            "max_steps": 1000,
             "batch_tokens": 1536,
-            "learning_rate": 0.003,
-            "warmup_steps": 200,
+            "learning_rate": 0.004,
+            "warmup_steps": 150,
             "schedule": "cosine",
-            "validate_every": 725,
-            "save_every": 725,
+            "validate_every": 500,
+            "save_every": 500,
             "log_every": 100,
         },
     }
