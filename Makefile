@@ -63,7 +63,7 @@ develop: .venv/.developer
 
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages.
 # The kernels are compiled before pip runs, because pip would hide how far they are.
-.venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml)
+.venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml models/*/*/bundle/manifest.json)
 	$(PYTHON) -m venv .venv
 	$(PIP) torch 'setuptools>=77'
 	$(BIN)/python setup.py -q build_ext --inplace

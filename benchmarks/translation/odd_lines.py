@@ -18,7 +18,7 @@ from transformer import Translator
 from transformer.runtime.machine import machine
 
 LINES = 500
-ADDRESS = re.compile(r"(?:https?://\S+|www\.\S+|\S+@\S+\.\w+)(?<![.!?])")
+ADDRESS = re.compile(r"(?:https?://\S+|www\.\S+|\S+@\S+\.\w+)(?<![.,!?])")
 DIGITS = re.compile(r"\d+")
 NAMES = [
     "Anna Schmidt", "Nguyễn Thị Minh", "Łukasz Żak", "José García", "O'Brien", "Jean-Luc Picard", "Ahmed Al-Sayed",

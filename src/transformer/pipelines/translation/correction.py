@@ -24,6 +24,8 @@ from transformer.text.sentences import has_letter
 
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
+REQUIRING_BEAM: Final = 8
+"""Minimum beam size of a search for a translation that must contain numbers and addresses."""
 SPANS: Final = ("numbers", "urls")
 """Kinds of spans that a translation must not change."""
 Assemble = Callable[[Sequence[SegmentedLine], Sequence[list[SearchedSegment]]], list[Translation]]
@@ -104,7 +106,8 @@ class Corrector:
                 corrected[i] = _corrected(lines[i], restored, flag)
         if self.can_require and not (self.config.search.sampling or self.config.search.groups > 1):
             few = [i for i in changed if count_spans(lines[i].text) <= MAX_SPANS]
-            again = self._translate([self._segment(self._requiring, lines[i].text, lines[i]) for i in few])
+            requiring = [self._segment(self._requiring, lines[i].text, lines[i]) for i in few]
+            again = self._translate(requiring, beam=max(self.config.search.beam, REQUIRING_BEAM))
             for i, translation in zip(few, again, strict=True):
                 if not changed_spans(lines[i].text, translation.text):
                     first = f"the first translation changed {_listed(changed.pop(i))}"

@@ -62,8 +62,9 @@ def _changed_numbers(line: str, translation: str) -> list[str]:
             invented -= Counter([afternoon])
     if not invented:
         missing = Counter({number: n for number, n in missing.items() if len(number) > _WRITTEN_OUT})
-    if not missing:
-        return [number for number in invented if len(number) > _WRITTEN_OUT or number in source]
+    if not missing:  # a number with leading zeros was never written as a word
+        short = {_ascii(number) for number in _DIGITS.findall(translation) if len(number) <= _WRITTEN_OUT}
+        return [number for number in invented if number not in short or number in source]
     standing = [match[0] for match in _NUMBER.finditer(line)]
     return [
         number

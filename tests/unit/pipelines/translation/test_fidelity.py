@@ -20,6 +20,7 @@ from transformer.pipelines.translation.results import Alternative, Translation
         ("She has 2 dogs and 300 cats.", "Sie hat zwei Hunde und dreihundert Katzen.", ["300"]),
         ("She is 7, he is twelve.", "Sie ist 7, er ist 12.", []),
         ("Do you know 6?", "6 kennst du 6?", ["6"]),
+        ("I paid 8.6.2023.", "8.6.2023 023 bezahlt.", ["23"]),  # no word is written with a leading zero
         ("in the 1980s", "in den 1980ern", []),
         ("the 21st of May", "der 21. Mai", []),
         ("no number", "keine 55", []),  # as in "five" and 5: nothing to compare with
