@@ -25,6 +25,29 @@ def test_drawings_are_those_of_their_script(script: str) -> None:
         assert 'fill="#' not in re.sub(r"<rect[^>]*>", "", svg), f"{name}: lines and letters take the page's colour"
 
 
+@pytest.mark.parametrize("script", ["positions", "residuals"])
+def test_plots_are_those_of_their_script(script: str, tmp_path: Path) -> None:
+    """Catches a plot that was changed by hand, and a script or a result file that was changed and not drawn again.
+
+    Numbers may differ by a hundredth of a point, since processors round differently.
+    """
+    save = importlib.import_module("figures.plots").save
+    plots = importlib.import_module(f"figures.{script}").PLOTS
+    assert plots
+    for name, draw in plots.items():
+        save(draw(), name, tmp_path)
+        made, committed = (split_numbers((folder / f"{name}.svg").read_text("utf-8")) for folder in (tmp_path, FIGURES))
+        assert made[0] == committed[0], f"run python tools/figures/{script}.py"
+        assert made[1] == pytest.approx(committed[1], abs=0.01), f"run python tools/figures/{script}.py"
+
+
+def split_numbers(svg: str) -> tuple[str, list[float]]:
+    """Returns a drawing without its numbers and pixels, and the numbers of its coordinates."""
+    svg = re.sub(r'"data:[^"]*"|[#"]\w*[0-9a-f]{10}\b', "", svg)
+    number = re.compile(r"(?<![\w#.])-?\d+\.?\d*(?:e-?\d+)?")
+    return number.sub("0", svg), [float(value) for value in number.findall(svg)]
+
+
 def test_drawings_have_a_text() -> None:
     """Catches a figure that says nothing to those who do not see it, and one that does not exist."""
     for page in sorted((ROOT / "docs").rglob("*.md")):

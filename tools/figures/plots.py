@@ -1,5 +1,7 @@
 """Plots for the documentation: of a size that can be read on a phone, and the same each time they are made."""
 
+from pathlib import Path
+
 import matplotlib
 from matplotlib.figure import Figure
 
@@ -13,6 +15,6 @@ def figure(width: float = 4.8, height: float = 3.4) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def save(plot: Figure, name: str) -> None:
-    """Writes a figure to the figures of the documentation, without the date."""
-    plot.savefig(FIGURES / f"{name}.svg", metadata={"Date": None})
+def save(plot: Figure, name: str, folder: Path = FIGURES) -> None:
+    """Writes a figure without the date, by default to the figures of the documentation."""
+    plot.savefig(folder / f"{name}.svg", metadata={"Date": None})

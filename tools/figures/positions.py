@@ -35,6 +35,8 @@ def dot_products() -> Figure:
     return plot
 
 
+PLOTS = {"positions-heat-map": heat_map, "positions-dot-products": dot_products}
+
 if __name__ == "__main__":
-    save(heat_map(), "positions-heat-map")
-    save(dot_products(), "positions-dot-products")
+    for name, draw in PLOTS.items():
+        save(draw(), name)

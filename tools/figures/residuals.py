@@ -59,6 +59,8 @@ def training() -> Figure:
     return plot
 
 
+PLOTS = {"residual-gradients": gradients, "residual-training": training}
+
 if __name__ == "__main__":
-    save(gradients(), "residual-gradients")
-    save(training(), "residual-training")
+    for name, draw in PLOTS.items():
+        save(draw(), name)
