@@ -67,7 +67,7 @@ def test_search_finds_what_engineers_ask_for(browser: Any) -> None:
         page = browser.new_page()
         page.goto(f"{(SITE / 'search.html').as_uri()}?q={words}")
         page.wait_for_selector("#search-results li a")
-        page.wait_for_function("document.querySelector('#search-results p')?.textContent.match(/found|finished/)")
+        page.wait_for_function("() => document.querySelector('#search-results p')?.textContent.match(/found|finished/)")
         links = page.eval_on_selector_all("#search-results li a", "links => links.map(link => link.href)")
         assert any(wanted in link for link in links[:3]), (words, links[:3])
         assert not any("/decisions/" in link for link in links), words

@@ -40,7 +40,7 @@ def test_axe_finds_nothing(
     for page in open_page(browser, render(pages[name]), tmp_path, width=width, color_scheme=scheme, bypass_csp=True):
         for address in addresses(pages[name]):
             go(page, address)
-            page.wait_for_function("!document.querySelector('[aria-busy]')")
+            page.wait_for_function("() => !document.querySelector('[aria-busy]')")
             results = axe.run(page, options={"resultTypes": ["violations"]})
             for one in results.response["violations"]:
                 found[address, one["id"], one["impact"]] = [node["html"][:100] for node in one["nodes"]][:3]

@@ -142,7 +142,7 @@ def test_arithmetic_is_written_out_and_its_inputs_are_marked(opened: Any, data: 
     for key in ("Home", "PageUp", "ArrowDown", "ArrowRight", "Enter"):
         frame.press(key)
     value = float(data.tensors[step["output"]["tensor"]][0, 0, 1, 1])
-    opened.wait_for_function("document.querySelector('.chosen .at').textContent.startsWith('[head 1')")
+    opened.wait_for_function("() => document.querySelector('.chosen .at').textContent.startsWith('[head 1')")
     shown = opened.locator(".chosen b").inner_text().replace("−", "-")
     assert float(shown) == pytest.approx(value, rel=1e-3)
     assert opened.locator(".terms tbody tr").count() == 4
@@ -154,7 +154,7 @@ def test_a_head_can_be_chosen(opened: Any, data: PageData) -> None:
     step = next(step for step in data.facts["steps"] if step["title"] == "Scores")
     go(opened, f"forward/{step['id']}")
     opened.get_by_role("group", name="Head").get_by_role("button", name="3").click()
-    opened.wait_for_function("document.querySelector('.chosen .at').textContent.startsWith('[head 3')")
+    opened.wait_for_function("() => document.querySelector('.chosen .at').textContent.startsWith('[head 3')")
 
 
 def test_the_path_is_walked_by_keyboard_in_both_directions(opened: Any, data: PageData) -> None:

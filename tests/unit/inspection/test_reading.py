@@ -37,7 +37,7 @@ def test_maps_over_the_vocabulary_scroll_together(browser: Any, data: PageData, 
         assert "token-" in page.locator(".chosen .at").inner_text()
         frames = "[...document.querySelectorAll('.heat-frame')].slice(0, 2)"
         page.evaluate(f"{frames}[0].scrollLeft = 60")
-        page.wait_for_function(f"{frames}.every((frame) => Math.abs(frame.scrollLeft - 60) < 2)")
+        page.wait_for_function(f"() => {frames}.every((frame) => Math.abs(frame.scrollLeft - 60) < 2)")
 
 
 def test_a_step_is_kept_from_tab_to_tab(browser: Any, data: PageData, tmp_path: Path) -> None:
