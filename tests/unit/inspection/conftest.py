@@ -6,7 +6,7 @@ import pytest
 from opened import CHROMIUM
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # while it is open, no other test of its process can run an event loop
 def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
