@@ -91,7 +91,7 @@ def _translate_everyday_sentences() -> None:
 
 
 def demo_recipe(corpus: Path) -> dict[str, Any]:
-    """Returns the recipe of the demo: a small model, and as many steps as fit into two minutes."""
+    """Returns the recipe of the demo: a small model, trained in few steps."""
     files = {
         f"{prefix}{side}": str(corpus / f"{name}.{language}")
         for prefix, name in (("", "train"), ("validation_", "validation"))
