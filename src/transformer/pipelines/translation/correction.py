@@ -25,7 +25,7 @@ from transformer.text.sentences import has_letter
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
 REQUIRING_BEAM: Final = 8
-"""Minimum beam size of a search for a translation that must contain numbers and addresses."""
+"""Beam size of a second search that must write the only number or address of a line. More of them take too long."""
 SPANS: Final = ("numbers", "urls")
 """Kinds of spans that a translation must not change."""
 Assemble = Callable[[Sequence[SegmentedLine], Sequence[list[SearchedSegment]]], list[Translation]]
@@ -105,18 +105,32 @@ class Corrector:
                 flag = f"the first translation changed {_listed(changed.pop(i))}; translated with other numbers instead"
                 corrected[i] = _corrected(lines[i], restored, flag)
         if self.can_require and not (self.config.search.sampling or self.config.search.groups > 1):
-            few = [i for i in changed if count_spans(lines[i].text) <= MAX_SPANS]
-            requiring = [self._segment(self._requiring, lines[i].text, lines[i]) for i in few]
-            again = self._translate(requiring, beam=max(self.config.search.beam, REQUIRING_BEAM))
-            for i, translation in zip(few, again, strict=True):
-                if not changed_spans(lines[i].text, translation.text):
-                    first = f"the first translation changed {_listed(changed.pop(i))}"
-                    flag = f"{first}; searched again with the original required"
-                    corrected[i] = _corrected(lines[i], translation, flag)
+            self._require_spans(lines, corrected, changed, self.config.search.beam, MAX_SPANS)
+            if self.config.search.beam < REQUIRING_BEAM:
+                self._require_spans(lines, corrected, changed, REQUIRING_BEAM, 1)
         for i, spans in changed.items():
             corrected[i] = replace(
                 corrected[i], flags=(*corrected[i].flags, f"the translation changes {_listed(spans)}")
             )
+
+    def _require_spans(
+        self,
+        lines: Sequence[SegmentedLine],
+        corrected: list[Translation],
+        changed: dict[int, list[str]],
+        beam: int,
+        max_spans: int,
+    ) -> None:
+        """Translates lines with at most `max_spans` numbers and addresses again, and requires these.
+
+        Removes the lines from `changed` that succeed.
+        """
+        few = [i for i in changed if count_spans(lines[i].text) <= max_spans]
+        again = self._translate([self._segment(self._requiring, lines[i].text, lines[i]) for i in few], beam=beam)
+        for i, translation in zip(few, again, strict=True):
+            if not changed_spans(lines[i].text, translation.text):
+                first = f"the first translation changed {_listed(changed.pop(i))}"
+                corrected[i] = _corrected(lines[i], translation, f"{first}; searched again with the original required")
 
     @cached_property
     def _requiring(self) -> Segmenter:
