@@ -57,12 +57,12 @@ class RecordingMetrics:
         self.n_died += 1
 
 
-def write_random_model(name: str, folder: Path) -> Path:
+def write_random_model(name: str, folder: Path, **changes: object) -> Path:
     """Writes a model of a family with random weights, which reads letters, and returns its folder."""
     tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
     kind = family(name)
-    sizes = {"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, "vocab_size": tokenizer.vocab_size, **SIZES[name]}
-    config = kind.config.model_validate(sizes)
+    sizes = {"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, "vocab_size": tokenizer.vocab_size}
+    config = kind.config.model_validate({**sizes, **SIZES[name], **changes})
     torch.manual_seed(1)
     model = kind.build(config)
     with torch.no_grad():

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from transformer.bundle import Bundle, save_bundle
+from serving_engines import write_random_model
 from transformer.decoding import Sampling, Search
-from transformer.models import family
 from transformer.pipelines.auto import load
 from transformer.pipelines.classification import TextEncoder
 from transformer.pipelines.text_generation import Generator
@@ -21,29 +19,14 @@ from transformer.serving.engine.stop_texts import StopTexts, cut_at_stop
 from transformer.serving.engine.tasks import run_task, stream_task
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Task
-from transformer.tokenizers.config import TokenizerConfig
-from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 
-SIZES: dict[str, dict[str, Any]] = {
-    "gpt": {"seq_len": 32},
-    "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot", "warm"), "d_ff": 20},
-}
+SIZES: dict[str, dict[str, Any]] = {"gpt": {"seq_len": 32}, "bert": {"labels": ("cold", "hot", "warm")}}
 LINES = ["one two three", "seven", "", "nine nine"]
 
 
 def make_model(name: str, folder: Path) -> Any:
     """Loads a random model with peaked distributions."""
-    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
-    kind = family(name)
-    sizes = {"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, "vocab_size": tokenizer.vocab_size, **SIZES[name]}
-    config = kind.config.model_validate(sizes)
-    torch.manual_seed(1)
-    model = kind.build(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(mean=float(parameter.dim() == 1), std=0.4)
-    save_bundle(folder, Bundle(config, model, TokenizerPair(tokenizer, tokenizer)))
-    return load(folder, precision="float32")
+    return load(write_random_model(name, folder, **SIZES[name]), precision="float32")
 
 
 @pytest.fixture(scope="module")
