@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,8 +124,9 @@ async def load(engine: ProcessEngine, n_workers: int = 1) -> "EngineProcesses":
 
 
 def kill(pid: int) -> None:
-    """Ends a process as the lack of memory does."""
-    os.kill(pid, signal.SIGKILL)
+    """Ends a process as the lack of memory does, unless it has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 async def until(condition: Callable[[], bool]) -> None:
