@@ -27,7 +27,7 @@ FILES = {
     "eole": "with_eole.py", "joeynmt": "with_joeynmt.py",
 }  # fmt: skip
 SETTINGS = {
-    "ours": {"kept", "checkpointed"}, "transformers": {"compile", "plain", "kept"},
+    "ours": {"compile", "kept", "checkpointed"}, "transformers": {"compile", "plain", "kept"},
     "torch-nn": {"compile", "plain", "kept"}, "eole": {"compile", "kept"}, "joeynmt": {"kept"},
 }  # fmt: skip
 PRE_NORM_ONLY = ("eole",)

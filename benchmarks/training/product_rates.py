@@ -91,6 +91,12 @@ def total_flops(products: list[Product]) -> int:
     return sum(product.flops for product in products)
 
 
+def largest_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """FLOP/s of a product of two large square matrices, which a GPU computes at its highest rate."""
+    large = Product("large", 1, 1, 8192, 8192, 8192)
+    return large.flops / _seconds(large, dtype, device)
+
+
 def weighted_rate(products: list[Product], dtype: torch.dtype, device: torch.device) -> dict[str, object]:
     """FLOP/s over all products of a step, and of each kind.
 

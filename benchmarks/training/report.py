@@ -46,6 +46,9 @@ def summary(engines: list[Named], checks: dict[str, Any], rounds: list[Any], flo
                 for precision in PRECISIONS.values()
             },
         }
+        if all("peak_rate" in entry for entry in rounds):
+            shares = [flops / s / entry["peak_rate"] for s, entry in zip(seconds, rounds, strict=True)]
+            figures[engine.name]["share_of_peak"] = spread(shares)
     ours = [engine for engine in engines if engine.toolkit == "ours" and "error" not in figures[engine.name]]
     if ours:
         expected = figures[ours[0].name]["loss_after_training"]["median"]

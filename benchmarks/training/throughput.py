@@ -29,11 +29,12 @@ draws its own dropout.
 Rounds run all engines in turn, each in its own process, so that other load on the machine affects all alike; ratios
 are taken within a round. With `--at-once` the processes of a round run side by side and take turns of one update, so
 that even load of a few seconds affects all alike; this needs the memory of all of them. The rate at which the machine
-multiplies the matrices of the model (`product_rates.py`) is measured in every round. Peers run in environments of their
-own: `sh benchmarks/training/engines/setup.sh FOLDER`.
+multiplies the matrices of the model (`product_rates.py`) is measured in every round; on a GPU also that of large square
+matrices in bf16, of which each engine reaches its `share_of_peak`. Peers run in environments of their own:
+`sh benchmarks/training/engines/setup.sh FOLDER`.
 
 Usage: python benchmarks/training/throughput.py --shape tiny --peers FOLDER [--engines NAME,...] [--rounds 3]
-       [--threads 2] [--device cuda] [--out FILE]
+       [--threads 2] [--device cuda] [--peer-python transformers=PATH] [--out FILE]
 """
 
 import argparse
@@ -43,6 +44,7 @@ import signal
 import statistics
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ from typing import Any
 import numpy as np
 import torch
 from jobs import PRECISIONS, SHAPES, Named, Runner, make_job, multi30k, named, random_pairs
-from product_rates import step_products, total_flops, weighted_rate
+from product_rates import largest_rate, step_products, total_flops, weighted_rate
 from report import command_line, hardware, print_table, summary
 
 PEERS_WITH_ENVIRONMENT = ("transformers", "eole", "joeynmt")
@@ -70,9 +72,13 @@ def check_all(engines: list[Named], runner: Runner) -> dict[str, Any]:
     orders = sorted({engine.norm_order for engine in engines})
     references = {order: runner.check(named("ours-fp32"), order) for order in orders}
     checks: dict[str, Any] = {}
-    for engine in dict.fromkeys(checked for timed in engines for checked in (timed.in_float32(), timed)):
+    checked = list(dict.fromkeys(each for timed in engines for each in (timed.in_float32(), timed)))
+    at_a_time = 2 if runner.job["device"] == "cuda" else 1  # most of their time on a GPU is that of their start
+    with ThreadPoolExecutor(at_a_time) as pool:
+        results = pool.map(lambda engine: None if engine.name == "ours-fp32" else runner.check(engine), checked)
+    for engine, own in zip(checked, results, strict=True):
         reference = references[engine.norm_order]
-        result = reference if engine.name == "ours-fp32" else runner.check(engine)
+        result = own or reference
         checks[engine.name] = compared(result, reference, CHECK_TOLERANCE[engine.precision])
         print(f"check {engine.name}: {json.dumps(checks[engine.name])}", flush=True)
     for engine in engines:
@@ -103,6 +109,7 @@ def time_all(
         rates = {
             precision: weighted_rate(products, getattr(torch, precision), device) for precision in PRECISIONS.values()
         }
+        largest = {"peak_rate": largest_rate(torch.bfloat16, device)} if device.type == "cuda" else {}
         # Each round begins with another engine, so that none always follows the same one.
         order = engines[number % len(engines) :] + engines[: number % len(engines)]
         timings = {}
@@ -112,7 +119,8 @@ def time_all(
                 keys = ("target_tokens_per_second", "steady_peak_mib", "losses", "error")
                 shown = {key: timing[key] for key in keys if key in timing}
                 print(f"round {number + 1} {engine.name}: {json.dumps(shown)}", flush=True)
-        results.append({"product_rates": rates, "engines": {engine.name: timings[engine.name] for engine in engines}})
+        in_order = {engine.name: timings[engine.name] for engine in engines}
+        results.append({"product_rates": rates, **largest, "engines": in_order})
     return results
 
 

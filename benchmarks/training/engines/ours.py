@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from engine import ADAM_BETAS, ADAM_EPS, Batch, Job, run
+from engine import ADAM_BETAS, ADAM_EPS, Batch, DropoutCounter, Job, run
 from torch import Tensor
 
 from transformer import build_transformer
@@ -12,6 +12,7 @@ from transformer.data.batch import PairBatch
 from transformer.kernels import elementwise, normalization
 from transformer.runtime.allocator import retain_heap
 from transformer.training.backend import Backend, enlarge_onednn_cache
+from transformer.training.compilation import compile_layers
 from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
@@ -37,7 +38,7 @@ class KernelCounter:
 
     def dropout_add_norm(self, x: Tensor, y: Tensor, *others: Any) -> Any:
         """Records the draw and calls the kernel."""
-        *_, levels, seed = others
+        _, _, _, levels, seed, *_ = others  # alpha, beta, eps, levels, seed, bf16_copy
         if levels:
             self.drawn[seed] = y.numel()
         return self.kernel_with_norm(x, y, *others)
@@ -52,12 +53,13 @@ class Ours:
     """Same training step as in `transformer train`."""
 
     differences: tuple[str, ...] = ()
-    dropout_counter = KernelCounter
 
     def __init__(self, job: Job) -> None:
         retain_heap()
         enlarge_onednn_cache()
-        self.backend = Backend(torch.device(job.device), "bf16" if job.precision == "bfloat16" else "float32")
+        precision = "bf16" if job.precision == "bfloat16" else "float32"
+        self.backend = Backend(torch.device(job.device), precision, is_compiled=job.compiled)
+        self.dropout_counter = KernelCounter if job.device.type == "cpu" else DropoutCounter
         sizes = job.sizes
         self.job = job
         self.model = build_transformer(
@@ -69,6 +71,8 @@ class Ours:
             raise ValueError(f"weights do not fit: missing {missing}, unexpected {unexpected}")
         job.weights.clear()  # before Adam's memory is made, which the peers make in their first step
         objective = TranslationObjective(self.model, job.label_smoothing, activation_checkpointing=job.checkpointed)
+        if job.compiled:
+            compile_layers(objective)
         settings = TrainingConfig(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
         self.state = TrainingState(objective, make_optimizer(objective, settings), step=0, seed=1, backend=self.backend)
 
