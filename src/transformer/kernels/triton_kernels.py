@@ -1,7 +1,8 @@
-"""Triton kernels for the operations of a decoding step between matrix products, compiled at first use.
+"""Triton kernels for a decoding step and the loss of training, compiled at first use.
 
-The sub-layers of a step process so few numbers that launching a kernel costs more than its work. Each kernel here
-replaces five to thirty PyTorch kernels and reads keys, values and logits once.
+The sub-layers of a decoding step process so few numbers that launching a kernel costs more than its work. Each kernel
+here replaces five to thirty PyTorch kernels, and reads keys, values and logits once. The loss replaces as many, each of
+which would read or write all logits.
 """
 
 import triton
@@ -15,6 +16,8 @@ BLOCK_HYPOTHESES = 16
 """Number of hypotheses of a sentence that a program handles together: the smallest size of a product in Triton."""
 BLOCK_TOKENS = 1024
 """Number of tokens that a program ranks."""
+BLOCK_LOGITS = 4096
+"""Number of logits that a program of the loss reads at a time."""
 # Functions compiled by Triton use types that pyright does not know.
 # pyright: reportMissingParameterType=false, reportCallIssue=false, reportOperatorIssue=false, reportIndexIssue=false
 
@@ -250,3 +253,48 @@ def best_tokens(
         HAS_FORBIDDEN=has_forbidden, num_warps=4,
     )  # fmt: skip
     return log_p, chosen
+
+
+@triton.jit(do_not_specialize=["epsilon"])
+def _smoothed_gradient(logits, labels, losses, V, epsilon, BLOCK_LOGITS: tl.constexpr):
+    row, place = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_LOGITS)
+    label = tl.load(labels + row)
+    at_label = tl.load(logits + row * V + label).to(tl.float32)
+    top, total, score_sum = -float("inf"), 0.0, 0.0
+    for start in range(0, V, BLOCK_LOGITS):
+        token = start + place
+        score = tl.load(logits + row * V + token, mask=token < V, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(top, tl.max(score, 0))  # online softmax
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(score - higher), 0)
+        top = higher
+        score_sum += tl.sum(tl.where(token < V, score, 0.0), 0)
+    log_z = top + tl.log(total)
+    nll = log_z - at_label
+    tl.store(losses + 2 * row, (1 - epsilon) * nll + epsilon * (log_z - score_sum / V))
+    tl.store(losses + 2 * row + 1, nll)
+    for start in range(0, V, BLOCK_LOGITS):
+        token = start + place
+        score = tl.load(logits + row * V + token, mask=token < V, other=0.0).to(tl.float32)
+        gradient = tl.exp(score - log_z) - epsilon / V - tl.where(token == label, 1 - epsilon, 0.0)
+        tl.store(logits + row * V + token, gradient, mask=token < V)
+
+
+def smoothed_gradient(logits: Float[Tensor, "N V"], labels: Int[Tensor, " N"], epsilon: float) -> Float[Tensor, "N 2"]:
+    """Overwrites logits by the gradient of the summed smoothed loss: softmax minus the smoothed target.
+
+    Args:
+        logits: Scores of all tokens; rows are contiguous.
+        labels: Target token of each position.
+        epsilon: Label smoothing, spread over all V tokens, the label included.
+
+    Returns:
+        The smoothed and the unsmoothed loss of each position in nats.
+
+    Source: Szegedy et al. 2016, Sec. 7.
+    """
+    losses = empty(len(logits), 2, dtype=float32, device=logits.device)
+    if len(logits):
+        _smoothed_gradient[len(logits),](
+            logits, labels, losses, logits.size(1), epsilon, BLOCK_LOGITS=BLOCK_LOGITS, num_warps=8
+        )
+    return losses

@@ -40,6 +40,10 @@ KERNELS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
          "V": "i32"},
         {"N_BLOCKS": 32, "PADDED": 32, "K": 8, "BLOCK_TOKENS": triton_kernels.BLOCK_TOKENS, "HAS_FORBIDDEN": True},
     ),
+    "_smoothed_gradient": (
+        {"logits": P, "labels": "*i64", "losses": FLOATS, "V": "i32", "epsilon": "fp32"},
+        {"BLOCK_LOGITS": triton_kernels.BLOCK_LOGITS},
+    ),
 }  # fmt: skip
 """Types of the arguments and values of the constants of each kernel."""
 

@@ -116,6 +116,24 @@ def test_too_few_tokens_are_filled_up_with_none() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("vocab_size", [7, 4096, 9000])
+def test_the_loss_and_its_gradient_are_those_of_the_formula(dtype: torch.dtype, vocab_size: int) -> None:
+    """Catches a block of the vocabulary left out, a label in a later block, and smoothing that leaves the label out."""
+    torch.manual_seed(4)
+    logits = (4 * torch.randn(6, vocab_size)).to(dtype)
+    labels = torch.tensor([0, vocab_size - 1, vocab_size // 2, 3, 3, 6])
+    leaf = logits.double().requires_grad_()
+    expected = F.cross_entropy(leaf, labels, reduction="none", label_smoothing=0.1)
+    expected.sum().backward()
+    actual = logits.to(DEVICE, copy=True)
+    losses = triton_kernels.smoothed_gradient(actual, labels.to(DEVICE), 0.1)
+    assert leaf.grad is not None
+    assert close(losses[:, 0], expected.detach())
+    assert close(losses[:, 1], F.cross_entropy(logits.double(), labels, reduction="none"))
+    assert close(actual, leaf.grad)
+
+
 @pytest.mark.parametrize("order", ["pre", "post"])
 def test_a_fused_decoder_writes_what_the_model_writes(order: str) -> None:
     """Catches a misplaced norm, residual sum or bias, and hypotheses that continue another one's past."""

@@ -7,19 +7,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from transformer.kernels import cross_entropy
+from transformer.kernels import cross_entropy, triton_module
 from transformer.kernels.gemm import Epilogue, matmul, supports_tensors
 
 CHUNK_ROWS: Final = 1024
-"""Rows per chunk: enough for fast products and few additions to the weight's gradient."""
+"""Rows per chunk on a CPU: enough for fast products and few additions to the weight's gradient."""
 CHUNK_ELEMENTS: Final = 1 << 25
-"""Largest number of logits in a chunk."""
+"""Largest number of logits in a chunk on a CPU."""
+GPU_CHUNK_ROWS: Final = 4096
+"""Rows per chunk on a GPU, which needs larger products."""
+GPU_CHUNK_ELEMENTS: Final = 1 << 27
+"""Largest number of logits in a chunk on a GPU: 256 MiB in bfloat16."""
 MAX_CHUNKS_WITHOUT_COPY: Final = 2
 """Largest number of chunks for which the kernel rounds the weight at each read, which saves the memory of a copy."""
 ROW_ALIGNMENT: Final = 32
 """Multiple of elements that rows of logits are padded to: one or two cache lines."""
 BLOCK_ELEMENTS: Final = 1 << 19
-"""Elements of a chunk, or of the weight, that are processed at a time: 2 MiB in float32, which fit into the cache."""
+"""Elements of a chunk, or of the weight, that a CPU processes at a time: 2 MiB in float32, which fit into the cache."""
 
 
 def smoothed_cross_entropy(
@@ -81,7 +85,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             is_compiled = supports_tensors(hidden, *parameters) and all(p.dtype == torch.float32 for p in parameters)
             is_compiled = is_compiled and precision in (torch.float32, torch.bfloat16)
             x = hidden.to(precision).contiguous()
-            rows = 2 * max(1, min(CHUNK_ROWS, CHUNK_ELEMENTS // weight.size(0)) // 2)  # pairs stay in one chunk
+            most_rows, elements = (
+                (GPU_CHUNK_ROWS, GPU_CHUNK_ELEMENTS) if hidden.is_cuda else (CHUNK_ROWS, CHUNK_ELEMENTS)
+            )
+            rows = 2 * max(1, min(most_rows, elements // weight.size(0)) // 2)  # pairs stay in one chunk
             is_rounded_once = not is_compiled or len(x) > MAX_CHUNKS_WITHOUT_COPY * rows
             w = weight.to(precision) if is_rounded_once else weight
             b = bias if is_compiled or bias is None else bias.to(precision)
@@ -144,7 +151,7 @@ class _CompiledOps:
 
 
 class _TorchOps:
-    """Same as `_CompiledOps`, but by torch, with a weight in the precision of x."""
+    """Same as `_CompiledOps`, but by torch, and on GPUs Triton, with a weight in the precision of x."""
 
     def allocate_logits(self, x: Tensor, rows: int, vocab_size: int) -> Tensor:
         return x.new_empty(rows, vocab_size)
@@ -153,6 +160,9 @@ class _TorchOps:
         return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
 
     def to_gradient(self, logits: Tensor, labels: Tensor, epsilon: float, divergence: float) -> Tensor:
+        is_supported = logits.is_cuda and logits.dtype != torch.float64 and not divergence
+        if is_supported and (gpu := triton_module()) is not None:
+            return gpu.smoothed_gradient(logits, labels, epsilon).sum(dim=0)
         return _to_gradient(logits, labels, epsilon, divergence)
 
     def hidden_gradient(self, d_logits: Tensor, weight: Tensor, out: Tensor) -> None:
@@ -170,7 +180,8 @@ def _to_gradient(logits: Tensor, labels: Tensor, epsilon: float, divergence: flo
     """Overwrites logits by the gradient of the summed smoothed loss; returns the smoothed and the plain loss."""
     vocab_size = logits.size(1)
     sums = torch.zeros(2, dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
-    rows = 2 * max(1, BLOCK_ELEMENTS // vocab_size // 2)  # pairs stay together
+    block_rows = 2 * max(1, BLOCK_ELEMENTS // vocab_size // 2)  # pairs stay together
+    rows = block_rows if logits.device.type == "cpu" else max(1, len(logits))
     for block, label in zip(logits.split(rows), labels[:, None].split(rows), strict=True):
         scores = block.to(sums.dtype)
         p = scores.softmax(dim=-1)
@@ -198,7 +209,7 @@ def _divergence(p: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _add(total: Tensor, part: Tensor) -> None:
-    """Adds a tensor of another dtype in place, by blocks, since torch would first convert all of it."""
-    rows = max(1, BLOCK_ELEMENTS // total.size(1))
+    """Adds a tensor of another dtype in place; on a CPU by blocks, since torch would first convert all of it."""
+    rows = max(1, BLOCK_ELEMENTS // total.size(1)) if total.device.type == "cpu" else len(total)
     for total_rows, part_rows in zip(total.split(rows), part.split(rows), strict=True):
         total_rows += part_rows
