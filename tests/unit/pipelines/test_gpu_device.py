@@ -68,7 +68,7 @@ def test_without_a_compiler_torch_computes(gpu: pytest.MonkeyPatch) -> None:
     """Catches a translation that ends because Triton cannot compile."""
     del gpu
     triton_module.cache_clear()
-    with pytest.warns(UserWarning, match="Triton kernels are unavailable, which makes decoding on GPUs slower: "):
+    with pytest.warns(UserWarning, match="Triton kernels are unavailable, which makes GPUs slower: "):
         assert triton_module() is None  # Triton has nothing to compile for without a GPU
     triton_module.cache_clear()
 
