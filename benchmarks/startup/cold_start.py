@@ -23,7 +23,7 @@ import torch
 
 import transformer
 from transformer.bundle import Bundle, save_bundle, save_quantized
-from transformer.kernels.library import instruction_set
+from transformer.kernels.library import LIBRARIES, instruction_set
 from transformer.models import family
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -103,7 +103,7 @@ def main() -> None:
         commands = {"import torch": torch_alone} | {
             case: [sys.executable, "-m", "transformer", "translate", str(folder)] for case, folder in folders.items()
         }
-        kernels = Path(transformer.__file__).parent / "kernels" / f"_{instruction_set() or 'avx2'}.so"
+        kernels = Path(transformer.__file__).parent / "kernels" / LIBRARIES[instruction_set() or "avx2"]
         last = [*folders.values()][-1]
         commands["without torch"] = [sys.executable, "-c", WITHOUT_TORCH, str(last), str(kernels)]
         figures: dict[str, list[float]] = {case: [] for case in commands}
