@@ -69,12 +69,17 @@ class Servers:
         (folder / "converted").mkdir()
 
     @contextmanager
-    def running(self, server: Server) -> Iterator[tuple[str, int]]:
-        """Starts a server; yields its address and process number when it has translated a sentence."""
+    def running(self, server: Server, limits: str = "") -> Iterator[tuple[str, int]]:
+        """Starts a server; yields its address and process number when it has translated a sentence.
+
+        Args:
+            server: The server.
+            limits: Further lines of the table `[limits]` of ours.
+        """
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
         with (self.folder / "server.log").open("ab") as log:
-            process = subprocess.Popen(self._command(server, port), stdout=log, stderr=log)
+            process = subprocess.Popen(self._command(server, port, limits), stdout=log, stderr=log)
             try:
                 address = f"http://127.0.0.1:{port}"
                 self._await(address, process)
@@ -88,9 +93,11 @@ class Servers:
         path = self.folder / "versions.json"
         return json.loads(path.read_text()) if path.exists() else {}
 
-    def _command(self, server: Server, port: int) -> list[str]:
+    def _command(self, server: Server, port: int, limits: str) -> list[str]:
         if server == OURS:
-            config = f'port = {port}\nworkers = {server.workers}\n{OPEN_LIMITS}[models]\nen-de = "{self.model}"\n'
+            config = (
+                f'port = {port}\nworkers = {server.workers}\n{OPEN_LIMITS}{limits}[models]\nen-de = "{self.model}"\n'
+            )
             (self.folder / "serve.toml").write_text(config)
             return [sys.executable, "-m", "transformer", "serve", "--config", str(self.folder / "serve.toml")]
         order = {

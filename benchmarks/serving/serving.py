@@ -7,8 +7,9 @@ also by one with two threads, of which the better counts. `wrk` shares the cores
 
 Every round runs all servers in turn with each number of clients. Further figures are of `transformer serve` alone:
 the median of one client beside that of a call of `Translator` on one thread; 64 clients beside the rate of `transformer
-translate` on the same sentences (whole command less its time for one line); and 1,000 open connections. With --minutes,
-memory under a mixed load is measured instead: single sentences, lists, HTML, beams, and clients that leave early.
+translate` on the same sentences (whole command less its time for one line); 1,000 open connections; and how soon
+requests are refused when the queue is full. With --minutes, memory under a mixed load
+is measured instead: single sentences, lists, HTML, beams, and clients that leave early.
 
 A figure counts if no request failed. Shares of answers that equal those of ours offline are reported: CTranslate2
 rounds inputs otherwise, and only ours translates again what loops or changes a number.
@@ -173,6 +174,28 @@ def measure_connections(servers: Servers, bodies: Path, seconds: float) -> dict[
     return {"clients_at_once": at_once, "32_clients_beside_idle": beside, "mib_before": before, "mib_open": opened}
 
 
+def measure_refusals(servers: Servers, sentences: list[str], seconds: float) -> dict[str, Any]:
+    """Returns the latencies of one client's requests that find the queue full, while 32 others send lists of texts."""
+    lists = servers.folder / "lists.jsonl"
+    lists.write_bytes(b"".join(body(sentences[first : first + 20]) + b"\n" for first in range(0, len(sentences), 20)))
+    refused: list[float] = []
+    with servers.running(OURS, "queue_tokens = 1000\n") as (address, _):
+        loading = threading.Thread(target=load, args=(address, lists, 32, seconds + 2))
+        loading.start()
+        time.sleep(1)
+        connection = http.client.HTTPConnection(address.removeprefix("http://"))
+        while loading.is_alive():
+            begun = time.perf_counter()
+            connection.request("POST", "/translate", body("Hello."), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status == 429:
+                refused.append(1000 * (time.perf_counter() - begun))
+            time.sleep(0.01)
+    p99 = statistics.quantiles(refused, n=100)[98]
+    return {"refused": len(refused), "p50_ms": statistics.median(refused), "p99_ms": p99, "max_ms": max(refused)}
+
+
 def measure_equality(servers: Servers, sentences: list[str]) -> dict[str, float]:
     """Returns the share of answers of each server that equal those of a direct call, for a list of sentences."""
     expected = [result.text for result in load_model(servers.model, workers=1).translations(sentences)]
@@ -273,6 +296,7 @@ def main() -> None:
                 "one_client": measure_single(servers, sentences, arguments.rounds),
                 "offline": measure_offline(servers, sentences, bodies, arguments.rounds, arguments.seconds),
                 "open_connections": measure_connections(servers, bodies, arguments.seconds),
+                "full_queue": measure_refusals(servers, sentences, arguments.seconds),
                 "equal_answers": measure_equality(servers, sentences[:500]),
             }
         versions = {"python": platform.python_version(), "torch": torch.__version__, **servers.versions()}

@@ -72,9 +72,7 @@ def triton_module() -> ModuleType | None:
 
         triton_kernels.best_tokens(torch.zeros(1, 2, device="cuda"), 1)
     except Exception as error:
-        warnings.warn(
-            f"Triton kernels are unavailable, which makes GPUs slower: {str(error)[:200]}", stacklevel=2
-        )
+        warnings.warn(f"Triton kernels are unavailable, which makes GPUs slower: {str(error)[:200]}", stacklevel=2)
         return None
     return triton_kernels
 

@@ -26,6 +26,7 @@ from serving_engines import (
     write_random_model,
 )
 from transformer.serving.engine.engine import ProcessEngine
+from transformer.serving.engine.worker import NICENESS
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
 
@@ -59,6 +60,18 @@ def test_requests_of_many_clients_get_their_own_results(expected: list[str], loo
         await until(lambda: engine.status().models["m"].memory > 0)
 
     run_with_engine({"m": TRANSLATOR}, check, workers=2, loop_factory=loop_factory)
+
+
+def test_workers_leave_the_cores_to_the_process_that_answers() -> None:
+    """Catches refusals and health checks that wait until a worker has finished its turn on a core."""
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        processes = await load(engine, 1)
+        own = os.getpriority(os.PRIO_PROCESS, os.getpid())
+        lowered = [os.getpriority(os.PRIO_PROCESS, pid) for pid in processes.workers]
+        assert lowered == [min(own + NICENESS, 19)]
+
+    run_with_engine({"m": TRANSLATOR}, check, workers=1)
 
 
 def test_models_are_described_without_loading_them(language_model: Path, tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """A worker process: runs batches and streams with a loaded model until its socket is closed."""
 
+import os
 import select
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +15,9 @@ from transformer.runtime.allocator import freeze_gc, retain_heap, trim_heap
 from transformer.serving.engine.messages import Message, receive, send
 from transformer.serving.engine.tasks import run_task, service_error, stream_task
 from transformer.serving.interfaces import Item
+
+NICENESS: Final = 5
+"""Lowers the priority of workers, so that the process that answers clients need not wait for a core."""
 
 
 def serve(pipeline: Any, stream: socket.socket) -> None:
@@ -29,6 +33,7 @@ def serve(pipeline: Any, stream: socket.socket) -> None:
         pipeline: `Translator`, `Generator` or `TextEncoder`.
         stream: Socket that is connected to the server.
     """
+    os.nice(NICENESS)
     torch.set_num_threads(1)
     retain_heap()
     freeze_gc()
