@@ -111,6 +111,11 @@ class FakeEngine:
         finally:
             self.n_running -= 1
 
+    def check_capacity(self) -> None:
+        """Refuses work while the queue is full."""
+        if self.is_full:
+            raise ServiceError("queue_full", "the queue is full; try again later", retry_after=1.0)
+
     def status(self) -> EngineStatus:
         """Returns the present state."""
         waiting = self.n_running if not self.gate.is_set() else 0
@@ -133,8 +138,7 @@ class FakeEngine:
     async def _enter(self, job: Job) -> None:
         if job.model not in self.models:
             raise ServiceError("not_found", f"no model {job.model!r}", param="model")
-        if self.is_full:
-            raise ServiceError("queue_full", "the queue is full; try again later", retry_after=1.0)
+        self.check_capacity()
         self.jobs.append(job)
         self.n_running += 1
 

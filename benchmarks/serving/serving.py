@@ -8,8 +8,8 @@ also by one with two threads, of which the better counts. `wrk` shares the cores
 Every round runs all servers in turn with each number of clients. Further figures are of `transformer serve` alone:
 the median of one client beside that of a call of `Translator` on one thread; 64 clients beside the rate of `transformer
 translate` on the same sentences (whole command less its time for one line); 1,000 open connections; and how soon
-requests are refused when the queue is full. With --minutes, memory under a mixed load
-is measured instead: single sentences, lists, HTML, beams, and clients that leave early.
+requests are refused when the queue is full (alone with --full-queue). With --minutes, memory
+under a mixed load is measured instead: single sentences, lists, HTML, beams, and clients that leave early.
 
 A figure counts if no request failed. Shares of answers that equal those of ours offline are reported: CTranslate2
 rounds inputs otherwise, and only ours translates again what loops or changes a number.
@@ -279,6 +279,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20, help="time of each load")
     parser.add_argument("--minutes", type=float, help="measure memory for so long instead")
+    parser.add_argument("--full-queue", action="store_true", help="measure refusals alone")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     sentences = read(arguments.text)
@@ -290,6 +291,8 @@ def main() -> None:
         bodies.write_bytes(b"".join(body(sentence) + b"\n" for sentence in sentences))
         if arguments.minutes:
             outcome = {"memory": measure_memory(servers, sentences, arguments.minutes)}
+        elif arguments.full_queue:
+            outcome = {"full_queue": measure_refusals(servers, sentences, arguments.seconds)}
         else:
             outcome = {
                 "load": measure_servers(servers, bodies, arguments.rounds, arguments.seconds),

@@ -191,6 +191,14 @@ class Engine(Protocol):
         """Yields the parts of a continuation as they are generated; closing the generator stops the worker's work."""
         ...
 
+    def check_capacity(self) -> None:
+        """Checks that a job would be accepted now, for callers that prepare one at some cost.
+
+        Raises:
+            ServiceError: The queue is full, or the server is starting or stopping.
+        """
+        ...
+
     def status(self) -> EngineStatus:
         """Returns the present state."""
         ...

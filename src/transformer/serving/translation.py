@@ -126,6 +126,7 @@ class TranslationService:
             ServiceError: A limit is exceeded, no model translates the pair, or the engine fails.
         """
         self._check(texts, options)
+        self._engine.check_capacity()  # before texts are split, which takes longer than all else of a refusal
         detections = await self._detect(texts, source, target, options)
         routes = {tag: self._pairs().route(tag, target, options.model, may_pivot=options.may_pivot)
                   for tag in {detection.language for detection in detections}}  # fmt: skip

@@ -74,6 +74,10 @@ class CountedEngine:
                     _count_tokens(part)
                 yield part
 
+    def check_capacity(self) -> None:
+        """Same as `Engine.check_capacity`."""
+        self._engine.check_capacity()
+
     def status(self) -> EngineStatus:
         """Returns the present state."""
         return self._engine.status()

@@ -63,6 +63,15 @@ def test_model_between_variants_of_a_language() -> None:
     assert translate(["a dog"], "en", "en-simple", engine)[0].text == "A DOG"
 
 
+def test_a_full_queue_refuses_before_texts_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches refusals that take as long as splitting all their texts, for which all other clients wait."""
+    split: list[str] = []
+    monkeypatch.setattr("transformer.serving.translation._template", lambda text, *_: split.append(text))
+    with pytest.raises(ServiceError, match="the queue is full"):
+        translate(["One. Two."] * 20, engine=FakeEngine(is_full=True))
+    assert split == []
+
+
 def test_pivot_through_the_first_language_that_joins() -> None:
     """Catches a pair that is translated through the target or source itself, or through a language without a way on."""
     names = ["fr-it", "fr-en", "en-fr", "en-de"]

@@ -121,6 +121,14 @@ class ProcessEngine:
         finally:
             self._finish(model, request)
 
+    def check_capacity(self) -> None:
+        """See `Engine.check_capacity`."""
+        if not self._is_open:
+            raise ServiceError("unavailable", "the server is starting or stopping")
+        if self._is_full():
+            message = "too many texts are waiting; try again later"
+            raise ServiceError("queue_full", message, retry_after=self._seconds_until_accepting())
+
     def status(self) -> EngineStatus:
         """See `Engine.status`."""
         models = {name: model.status() for name, model in self._models.items()}
@@ -163,11 +171,7 @@ class ProcessEngine:
         return [model.estimator.estimate(job, item, self._settings.beam) for item in job.items]
 
     def _submit(self, model: ServedModel, request: PendingRequest) -> None:
-        if not self._is_open:
-            raise ServiceError("unavailable", "the server is starting or stopping")
-        if self._is_full():
-            message = "too many texts are waiting; try again later"
-            raise ServiceError("queue_full", message, retry_after=self._seconds_until_accepting())
+        self.check_capacity()
         self._requests.add(request)
         self._no_work.clear()
         model.submit(request)
