@@ -3,7 +3,7 @@ Scorer.score = ([page, , , , score]) => (/^(experiments|development)\//.test(pag
 
 // Pages with all words of a query are found, or where there are none, those with the most of its words. Every word adds
 // to the score, so that pages with two words in their headings come before pages with one.
-document.addEventListener("DOMContentLoaded", () => {
+{
   const pagesWith = Search.performTermsSearch;
   Search.performTermsSearch = (words, excludedWords) => {
     const pages = new Map();
@@ -20,4 +20,4 @@ document.addEventListener("DOMContentLoaded", () => {
       .filter((page) => page.nWords === most)
       .map(({ result, score }) => [...result.slice(0, 4), score, ...result.slice(5)]);
   };
-});
+}

@@ -63,6 +63,7 @@ def test_search_finds_what_engineers_ask_for(browser: Any) -> None:
         ("quantize int8", "how-to/speed"),
         ("import Marian model", "how-to/import-and-export"),
         ("back-translation monolingual", "how-to/own-data"),
+        ("which hyperparameters did the paper use for big", "explanation/hyperparameters"),  # no page has all words
     ):
         page = browser.new_page()
         page.goto(f"{(SITE / 'search.html').as_uri()}?q={words}")
