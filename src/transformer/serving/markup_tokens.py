@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import regex
+
 RAW_TEXT_ELEMENTS: Final = frozenset({"script", "style", "textarea", "title"})
 """Elements of HTML whose contents have no tags."""
 VOID_ELEMENTS: Final = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )
 """Elements of HTML without an end tag."""
-_TAG: Final = re.compile(
+_TAG: Final = regex.compile(
     r"<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*+)"
     r"(?:(?P<attributes>(?:[\s/](?:[^<>\"']++|\"[^\"]*+\"|'[^']*+')*+)?)>|(?P<broken>[\s/][^<>]*+)>)"
 )

@@ -143,12 +143,15 @@ class TranslationService:
             for index, text in zip(chosen, done, strict=True):
                 translated[index] = text
 
+        failure: ServiceError | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 for tag, chosen in indices.items():
                     group.create_task(translate_language(tag, chosen))
         except* ServiceError as failures:
-            raise _first(failures) from None
+            failure = _first(failures)  # the first versions of Python 3.11 would put one raised here into a group
+        if failure is not None:
+            raise failure from None
         return translated
 
     def _pairs(self) -> LanguagePairs:

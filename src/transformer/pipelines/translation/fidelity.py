@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+import regex
+
 from transformer.pipelines.translation.inline_tags import TAG
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.terminology import ADDRESS, PATTERNS
 from transformer.text.sentences import has_letter
 
-_TAG: Final = re.compile(TAG)
-_NUMBER: Final = re.compile(PATTERNS["numbers"])
+_TAG: Final = regex.compile(TAG)
+_NUMBER: Final = regex.compile(PATTERNS["numbers"])
 _AMOUNT: Final = rf"[+#$€£¥]?{_NUMBER.pattern}(?: {_NUMBER.pattern})*+(?: ?[%€])?"
 """A number with its sign or currency, or several with a space between, such as a telephone number."""
-_SPAN: Final = re.compile(rf"(?P<tag>{TAG})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")
+_SPAN: Final = regex.compile(rf"(?P<tag>{TAG})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")
 _DIGITS: Final = re.compile(r"\d+")
 _SEPARATOR: Final = re.compile(r"(?<=\d)[.,'\u00a0\u202f](?=\d)")
 """Separator of thousands or decimals, which differ between languages."""
@@ -128,7 +130,7 @@ class SubstitutedLine:
         rotated = free[attempt % len(free) :] + free[: attempt % len(free)]
         originals: dict[str, str] = {}
 
-        def substitute(match: re.Match[str]) -> str:
+        def substitute(match: regex.Match[str]) -> str:
             if match["span"] not in replaced:
                 return match[0]
             number = rotated[len(originals)]

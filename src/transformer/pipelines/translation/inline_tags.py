@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
+import regex
+
 TAG: Final = r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>"
 UNIT: Final = re.compile(r"\w+|[^\w\s]")
-_TAG, _NAME = re.compile(TAG), re.compile(r"</?([\w:-]+)")
+_TAG, _NAME = regex.compile(TAG), re.compile(r"</?([\w:-]+)")
 _BLOCK_ELEMENTS: Final = frozenset(
     ["br", "dd", "div", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "td", "th", "tr", "ul"]
 )
@@ -31,7 +33,7 @@ def count_units(text: str) -> int:
     return len(UNIT.findall(text))
 
 
-def indivisible_units(text: str, indivisible: re.Pattern[str] | None) -> tuple[list[Span], list[int]]:
+def indivisible_units(text: str, indivisible: regex.Pattern[str] | None) -> tuple[list[Span], list[int]]:
     """Merges the units of a text that overlap a match of `indivisible`, which tags must not split.
 
     Returns:
@@ -94,10 +96,10 @@ class TagFreeLine:
     elements: tuple[Element, ...] = ()
     tags: Sequence[str] = ()
     offsets: Sequence[int] = ()
-    indivisible: re.Pattern[str] | None = None
+    indivisible: regex.Pattern[str] | None = None
 
 
-def strip_tags(line: str, indivisible: re.Pattern[str] | None = None) -> TagFreeLine:
+def strip_tags(line: str, indivisible: regex.Pattern[str] | None = None) -> TagFreeLine:
     """Removes the tags of a line. A tag without a matching opening or closing tag is treated as unpaired.
 
     Args:

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import regex
+
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, strip_tags
 from transformer.text.normalization import normalize_spaces
 
 _BRACKETED: Final = r"\([^\s<>\"'()]*\)"
-ADDRESS: Final = re.compile(
+ADDRESS: Final = regex.compile(
     r"(?:(?:https?|ftps?|sftp|file)://|www\.)"
     rf"(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'])*(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'.,;:!?)\]}}])"
     r"|(?:\bmailto:)?(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"
 )
 """An address of a page, a file or mail; brackets in pairs and no punctuation at its end belong to it."""
-_DOMAIN: Final = re.compile(
+_DOMAIN: Final = regex.compile(
     r"(?<!\S)[<(\[]*(?:[a-z0-9][a-z0-9-]*+\.)+(?:[a-z]{2}|com|org|net|edu|gov|info|int|mil|app|dev)"
     r"(?::\d+)?(?:[/?#]\S*)?[>)\].,;:!?]*(?!\S)"
 )
@@ -32,6 +34,7 @@ PATTERNS: Final[dict[str, str]] = {
     r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%",
     "numbers": r"(?<![\w.,:/])\d++(?:[.,:/x×-]\d++)*+(?!\w)",
 }
+"""Patterns by kind, for `regex`: possessive quantifiers of `re` match wrongly in early versions of Python 3.11."""
 
 
 def without_addresses(text: str) -> str:
@@ -165,15 +168,15 @@ class Terminology:
         return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)") if longest_first else None
 
     @cached_property
-    def _indivisible(self) -> re.Pattern[str]:
+    def _indivisible(self) -> regex.Pattern[str]:
         """Spans that tags must not split: protected ones, and entities."""
         kinds = {*self.protected, "entities"} - {"tags"}
-        return re.compile("|".join(pattern for kind, pattern in PATTERNS.items() if kind in kinds))
+        return regex.compile("|".join(pattern for kind, pattern in PATTERNS.items() if kind in kinds))
 
     @cached_property
-    def _span_pattern(self) -> re.Pattern[str] | None:
+    def _span_pattern(self) -> regex.Pattern[str] | None:
         chosen = [pattern for kind, pattern in PATTERNS.items() if kind in self.protected]
-        return re.compile("|".join(chosen)) if chosen else None
+        return regex.compile("|".join(chosen)) if chosen else None
 
 
 @dataclass
