@@ -169,6 +169,7 @@ def try_program(program: str, work: Path, arguments: argparse.Namespace, stages:
         result[stage] = run_stage(commands, work, variables, log, timeout=arguments.timeout, sign=sign)
         result[stage]["load_average_after"] = os.getloadavg()[0]
         if stage == "install" and "error" not in result[stage]:
+            del result[stage]["printed"]  # names of packages
             check(result[stage], described, work, variables, log, timeout=arguments.timeout)
             result |= installed(work, variables, described["packages"])
         if "error" in result[stage] and stage != "translate":
