@@ -167,6 +167,7 @@ def try_program(program: str, work: Path, arguments: argparse.Namespace, stages:
             commands[-1] = f"{commands[-1]} {described.get('train_options', '')}".strip()
             sign = described["first_step"]
         result[stage] = run_stage(commands, work, variables, log, timeout=arguments.timeout, sign=sign)
+        result[stage]["printed"] = [line.replace(f"{work}/", "") for line in result[stage]["printed"]]
         result[stage]["load_average_after"] = os.getloadavg()[0]
         if stage == "install" and "error" not in result[stage]:
             del result[stage]["printed"]  # names of packages
