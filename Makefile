@@ -3,7 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A test that limits the size of files would leave a damaged cache of bytecode.
 export PYTHONDONTWRITEBYTECODE := 1
-PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+# Versions of packages; /dev/null takes the newest ones.
+CONSTRAINTS ?= constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
 PYTEST := $(BIN)/python -m pytest
 TWO_PROCESSES := --numprocesses 2 --dist worksteal
 
@@ -17,19 +19,21 @@ WITHOUT_KERNELS := tests/unit/inference tests/unit/pipelines/translation/test_qu
 	tests/unit/decoding/test_shortlist.py
 SLOWER_SETS := 'from transformer.kernels.library import INSTRUCTION_SETS, instruction_set; k = [*INSTRUCTION_SETS, None]; print(*k[k.index(instruction_set()) + 1 : -1])'
 
-.PHONY: demo docs check test soak lint format install develop clean
+.PHONY: demo docs check fast test soak interop dist lint format install develop clean
 
 demo: install
 	$(BIN)/transformer demo
 
 # The documentation as a site that needs no server: docs/_build/html/index.html.
 docs: develop
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto -q docs docs/_build/html
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --jobs auto -q -d docs/_build/doctrees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # Format, lint, types and the fast tests: what to run before every commit.
-check: lint
-	$(PYTEST) $(TWO_PROCESSES) -m "not slow and not soak" --ignore=tests/compile --durations=10
+check: lint fast
+
+fast: develop
+	$(PYTEST) $(TWO_PROCESSES) -m "not slow and not soak and not interop" --ignore=tests/compile --durations=10
 
 # All that continuous integration runs.
 test: check docs
@@ -43,12 +47,22 @@ test: check docs
 soak: develop
 	$(PYTEST) -m soak --durations=0
 
+# Slow checks against other programs and the public package index; it needs the network.
+interop: develop
+	$(PYTEST) -m interop --durations=0
+
+# Wheels and source distributions of the program, with its documentation, and of the models: dist/.
+dist: docs
+	rm -rf dist
+	for folder in . $(MODELS); do $(BIN)/python -m build --outdir dist $$folder || exit 1; done
+
 lint: develop
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/python tools/check_english.py
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/pre-commit validate-config
 
 format: develop
@@ -61,11 +75,13 @@ install: .venv/.installed
 # What the checks need beside it.
 develop: .venv/.developer
 
-# torch first and at its exact version: a looser request can pull several GB of CUDA packages.
+# torch first and at its exact version: a looser request can pull several GB of CUDA packages. TORCH_INDEX=ADDRESS
+# names another index for it.
 # The kernels are compiled before pip runs, because pip would hide how far they are.
-.venv/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml models/*/*/bundle/manifest.json)
+.venv/.installed: pyproject.toml constraints.txt setup.py tools/install_torch.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml models/*/*/bundle/manifest.json)
 	$(PYTHON) -m venv .venv
-	$(PIP) torch 'setuptools>=77'
+	$(BIN)/python tools/install_torch.py --constraint $(CONSTRAINTS)
+	$(PIP) 'setuptools>=77'
 	$(BIN)/python setup.py -q build_ext --inplace
 	$(PIP) --no-build-isolation --editable '.[plot,serve]' $(MODELS)
 	touch $@

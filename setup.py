@@ -1,4 +1,4 @@
-"""Compiles the kernels and names the wheel; everything else is configured in pyproject.toml.
+"""Compiles the kernels, names the wheel and resolves the links of README.md; all else stands in pyproject.toml.
 
 The same sources are compiled for AVX-512 (with or without AMX) and for AVX2. The fastest variant that the processor
 supports is chosen when the kernels are loaded. The libraries are loaded by their paths and know nothing of Python, so
@@ -8,11 +8,14 @@ one wheel serves every version of it.
 import os
 import platform
 import re
+import subprocess
 import sys
 import time
+from email import message_from_string
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
+from urllib.parse import urlsplit
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -20,6 +23,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 FOLDER = Path("src/transformer/kernels/csrc")
+SITE = Path("docs/_build/html")
 VARIANTS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
 HAS_KERNELS = sys.platform == "linux" and platform.machine() == "x86_64"
 
@@ -102,9 +106,16 @@ class BuildPackage(build_py):
     def run(self) -> None:
         """Copies the built site to `transformer/site`, where `transformer docs` looks for it."""
         super().run()
-        site = Path("docs/_build/html")
-        if site.is_dir() and not self.editable_mode:
-            self.copy_tree(str(site), str(Path(self.build_lib) / "transformer" / "site"))
+        if self.editable_mode:
+            return
+        if not (SITE / "index.html").is_file():
+            print("no documentation in this wheel; run `make docs` before building it", file=sys.stderr)
+        for path in SITE.rglob("*"):
+            relative = path.relative_to(SITE)
+            if path.is_file() and not relative.parts[0].startswith("."):
+                target = Path(self.build_lib, "transformer", "site", relative)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self.copy_file(str(path), str(target))
 
 
 class KernelWheel(bdist_wheel):
@@ -125,17 +136,81 @@ class KernelWheel(bdist_wheel):
         return "py3", "none", f"manylinux_2_{newest}_x86_64"
 
 
-setup(
-    cmdclass={"build_py": BuildPackage, "build_ext": BuildKernels, "bdist_wheel": KernelWheel},
-    ext_modules=[
-        Extension(
-            f"transformer.kernels.{name}",
-            sources=sorted(str(path) for path in FOLDER.glob("*.cpp")),
-            depends=sorted(str(path) for path in FOLDER.glob("*.h")),
-            define_macros=macros,
-            # Without contraction, a sum is rounded the same way in every context.
-            extra_compile_args=["-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-w"],
-        )
-        for name, macros in (VARIANTS.items() if HAS_KERNELS else ())
-    ],
-)
+def repository_address() -> str:
+    """Returns the web address of the repository, without a final slash; "" if nothing tells it.
+
+    GitHub's workflows name it in the environment, a source distribution in its metadata, and a clone in git's settings.
+    """
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    if (metadata := Path("PKG-INFO")).is_file():
+        links = message_from_string(metadata.read_text(encoding="utf-8")).get_all("Project-URL", [])
+        return next((link.partition(", ")[2] for link in links if link.startswith("Source, ")), "")
+    command = ["git", "config", "--get", "remote.origin.url"]
+    try:
+        origin = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+    return web_address(origin)
+
+
+def web_address(origin: str) -> str:
+    """Returns the address of the web page of a remote of git, without user name and password; "" for a folder."""
+    if match := re.fullmatch(r"(?:[\w.-]+@)?([\w-]+(?:\.[\w-]+)+):(?!/)(.+)", origin):  # git@host:owner/name.git
+        host, path = match.groups()
+    elif (parts := urlsplit(origin)).scheme in ("https", "ssh", "git") and parts.hostname:
+        host, path = parts.hostname, parts.path
+    else:
+        return ""
+    return f"https://{host}/{path.strip('/').removesuffix('.git')}"
+
+
+def resolve_links(markdown: str, address: str) -> str:
+    """Returns a text whose relative links work outside the repository.
+
+    Args:
+        markdown: The text.
+        address: Web address of the repository. Without it, links become plain text and pictures are left out.
+    """
+
+    def resolve(match: re.Match[str]) -> str:
+        mark, label, target = match.groups()
+        if re.match(r"[a-z]+:|#", target):
+            return match[0]
+        if not address:
+            return "" if mark else label
+        return f"{mark}[{label}]({address}/{'raw' if mark else 'blob'}/HEAD/{target})"
+
+    return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", resolve, markdown)
+
+
+def project_links(address: str) -> dict[str, str]:
+    """Returns the links that an index shows beside the text."""
+    pages = {"Documentation": "blob/HEAD/docs/index.md", "Changes": "blob/HEAD/CHANGELOG.md", "Issues": "issues"}
+    return {"Source": address, **{name: f"{address}/{page}" for name, page in pages.items()}} if address else {}
+
+
+def main() -> None:
+    """Describes the distribution to setuptools."""
+    address = repository_address()
+    setup(
+        long_description=resolve_links(Path("README.md").read_text(encoding="utf-8"), address),
+        long_description_content_type="text/markdown",
+        project_urls=project_links(address),
+        cmdclass={"build_py": BuildPackage, "build_ext": BuildKernels, "bdist_wheel": KernelWheel},
+        ext_modules=[
+            Extension(
+                f"transformer.kernels.{name}",
+                sources=sorted(str(path) for path in FOLDER.glob("*.cpp")),
+                depends=sorted(str(path) for path in FOLDER.glob("*.h")),
+                define_macros=macros,
+                # Without contraction, a sum is rounded the same way in every context.
+                extra_compile_args=["-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-w"],
+            )
+            for name, macros in (VARIANTS.items() if HAS_KERNELS else ())
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -55,14 +55,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 SLOW_FOLDERS = {"faults", "learning", "docs"}
 """Folders whose tests run whole commands or train models; all of them are slow."""
+TIME_LIMITS = {"soak": 7200, "interop": 3600, "slow": 900}
+"""Seconds after which a test of a tier is stopped and named, because it hangs."""
+FAST_TEST_LIMIT = 60
+"""The same for fast tests: eight times what the longest of them takes on two busy cores."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of `SLOW_FOLDERS`."""
+    """Marks the tests of `SLOW_FOLDERS` as slow, and limits the time of each test by its tier."""
     for item in items:
         is_slow_folder = item.path.relative_to(ROOT / "tests").parts[0] in SLOW_FOLDERS
         if is_slow_folder and item.get_closest_marker("soak") is None:
             item.add_marker("slow")
+        tier = next((tier for tier in TIME_LIMITS if item.get_closest_marker(tier)), None)
+        item.add_marker(pytest.mark.timeout(TIME_LIMITS[tier] if tier else FAST_TEST_LIMIT))
 
 
 def pytest_unconfigure() -> None:

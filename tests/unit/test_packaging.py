@@ -1,10 +1,13 @@
 """The wheel that `pip install .` builds, of a copy of the project with the smallest source file of the kernels."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from types import ModuleType
 from zipfile import ZipFile
 
 import pytest
@@ -19,8 +22,12 @@ COMPILER = shutil.which("g++")
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info"))
-    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
         shutil.copy(ROOT / name, folder)
+    site = folder / "docs" / "_build" / "html"
+    (site / ".doctrees").mkdir(parents=True)
+    for path in (site / "index.html", site / ".doctrees" / "index.doctree"):
+        path.write_text("built")
     for path in (folder / "src/transformer/kernels/csrc").glob("*.cpp"):
         if path.name != "support.cpp":
             path.unlink()
@@ -59,7 +66,9 @@ def test_wheel_has_stripped_kernels_recipes_and_data_for_every_python(project: P
         for path in source.rglob("*")
         if path.is_file() and path.suffix not in (".py", ".pyc", ".so") and "egg-info" not in str(path)
     ]
-    assert {name for name in data if not name.endswith(".cpp")} <= names
+    assert {name for name in data if "/csrc/" not in name} <= names
+    assert not any("csrc" in name or "doctree" in name for name in names)
+    assert "transformer/site/index.html" in names
     site = tmp_path / "site"
     with ZipFile(wheel) as archive:
         archive.extractall(site)
@@ -91,17 +100,57 @@ def test_a_variant_that_the_compiler_lacks_leaves_the_other(project: Path) -> No
     assert "no kernels for avx512" in messages
 
 
-def test_source_distribution_has_all_that_a_wheel_is_built_from(project: Path) -> None:
-    """Catches a source distribution that cannot be installed."""
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git tells which files belong to the project")
+def test_source_distribution_has_every_file_of_the_project(project: Path) -> None:
+    """Catches a new folder or file that a source distribution leaves out, so that its tests or models fail."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = {name for name in listed.splitlines() if (ROOT / name).exists() and name != "recipes"}
+    for name in tracked:
+        if not (project / name).exists():
+            (project / name).parent.mkdir(parents=True, exist_ok=True)
+            (project / name).touch()
     subprocess.run([sys.executable, "setup.py", "-q", "sdist"], cwd=project, capture_output=True, check=True)
     [archive] = (project / "dist").glob("*.tar.gz")
-    (project / "unpacked").mkdir()
-    subprocess.run(["tar", "-xf", archive, "-C", project / "unpacked"], check=True)
-    [unpacked] = (project / "unpacked").iterdir()
-    inside = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
-    needed = {path.relative_to(project).as_posix() for path in (project / "src").rglob("*") if path.is_file()}
-    assert {
-        "setup.py",
-        "pyproject.toml",
-        *(name for name in needed if "egg-info" not in name and "__pycache__" not in name),
-    } <= inside
+    with tarfile.open(archive) as opened:
+        inside = {name.partition("/")[2] for name in opened.getnames()}
+    assert tracked - inside == set()
+    assert not any(name.endswith((".doctree", ".so")) or "/build/" in name for name in inside)
+
+
+@pytest.fixture(scope="module")
+def setup_script() -> ModuleType:
+    """Returns setup.py as a module."""
+    specification = importlib.util.spec_from_file_location("setup_script", ROOT / "setup.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ("git@example.org:owner/name.git", "https://example.org/owner/name"),
+        ("https://user:secret@example.org/owner/name.git", "https://example.org/owner/name"),
+        ("ssh://git@example.org:22/owner/name", "https://example.org/owner/name"),
+        ("/home/me/name", ""),
+        ("../name", ""),
+        ("", ""),
+    ],
+)
+def test_address_of_a_remote_has_no_secrets(setup_script: ModuleType, origin: str, address: str) -> None:
+    """Catches a token of the builder that is published in a package's metadata, and a folder that passes for a link."""
+    assert setup_script.web_address(origin) == address
+
+
+def test_links_of_an_index_page_work_or_are_no_links(setup_script: ModuleType) -> None:
+    """Catches links that are relative to the repository, which lead nowhere on the page of a package."""
+    text = "[a](https://x.org) [b](docs/b.md#c) ![d](docs/d.png) [e](#f)"
+    assert setup_script.resolve_links(text, "https://h.org/o/n") == (
+        "[a](https://x.org) [b](https://h.org/o/n/blob/HEAD/docs/b.md#c) ![d](https://h.org/o/n/raw/HEAD/docs/d.png) [e](#f)"
+    )
+    assert setup_script.resolve_links(text, "") == "[a](https://x.org) b  [e](#f)"
+    readme = setup_script.resolve_links((ROOT / "README.md").read_text(encoding="utf-8"), "")
+    assert "](docs" not in readme
+    assert "](src" not in readme

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from transformer.bundle.installed import PROJECT_MODELS, installed_models
+from transformer.bundle.installed import PROJECT_MODELS, installed_models, model_installation_hint
 from transformer.errors import BundleError
 from transformer.models import family, family_names
 
@@ -27,9 +27,7 @@ def find_model(path: Path) -> Path:
     if REPOSITORY.fullmatch(name) and (snapshot := _snapshot(name)) is not None:
         return snapshot
     if name in PROJECT_MODELS:
-        raise BundleError(
-            f"model={name} is not installed; run make install, or pip install ./models/{name}, in the sources"
-        )
+        raise BundleError(f"model={name} is not installed; {model_installation_hint(name)}")
     names = f", or an installed model ({', '.join(installed)})" if installed else ""
     message = f"{path} does not exist; give a bundle or a run folder{names}"
     if not _may_be_published(path):

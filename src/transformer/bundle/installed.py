@@ -10,6 +10,8 @@ GROUP: Final = "transformer.models"
 """Group of the entry points: each names a model, and the package with the model's folder `bundle`."""
 PROJECT_MODELS: Final = ("de-en", "en-de")
 """Models of this project, each a package in the folder `models` of the sources."""
+SOURCES: Final = Path(__file__).parents[3] / "models"
+"""Where the sources of the models are, if the program runs from a checkout."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ def installed_models() -> dict[str, InstalledModel]:
     """Returns the installed models by their names. No code of their packages is run."""
     models = filter(None, map(_model, entry_points(group=GROUP)))
     return {model.name: model for model in sorted(models, key=lambda model: model.name)}
+
+
+def model_installation_hint(name: str) -> str:
+    """Says how to get a model of this project: from the sources if they are here, and from a wheel otherwise."""
+    if (SOURCES / name).is_dir():
+        return f"run make install, or pip install {SOURCES / name}"
+    wheel = f"transformer_model_{name.replace('-', '_')}-*.whl"
+    return f"pip install {wheel}, a file that comes beside the program's own, or train a model: transformer demo"
 
 
 def _model(entry: EntryPoint) -> InstalledModel | None:

@@ -82,7 +82,9 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if not package or package == PROGRAM:
             _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
-        _refuse(error, f"the package {package} is missing, which this command needs; pip install {package}")
+        from transformer.cli.missing_package import installation_hint
+
+        _refuse(error, installation_hint(package))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "cannot be read or written"
         _refuse(error, f"{error.filename or 'input or output'}: {reason}; check path, permissions and disk space")

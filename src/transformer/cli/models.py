@@ -17,7 +17,7 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="print the list 
     Their names stand wherever a command takes a model. A model is installed as a Python package with an entry point in
     the group `transformer.models`.
     """
-    from transformer.bundle.installed import installed_models  # loads torch
+    from transformer.bundle.installed import PROJECT_MODELS, installed_models, model_installation_hint  # loads torch
 
     installed = {name: _facts(model) for name, model in installed_models().items()}
     if as_json:
@@ -28,7 +28,7 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="print the list 
         for key, value in facts.items():
             typer.echo(f"  {key:<12} {value}")
     if not installed:
-        typer.echo("no model is installed")
+        typer.echo(f"no model is installed; for {PROJECT_MODELS[-1]}, {model_installation_hint(PROJECT_MODELS[-1])}")
 
 
 def _facts(model: "InstalledModel") -> dict[str, Any]:

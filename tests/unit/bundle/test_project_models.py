@@ -72,8 +72,11 @@ def test_model_translates_and_keeps_odd_lines(package: Path) -> None:
         assert re.findall(r"\d+|\S+@\S+|https?://\S+", result.text) == re.findall(r"\d+|\S+@\S+|https?://\S+", source)
 
 
-def test_missing_model_of_the_project_names_the_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a newcomer who is sent to a model hub for a model that lies in the sources."""
+def test_missing_model_of_the_project_names_the_way_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a newcomer who is sent to a model hub, or to sources that a wheel does not have."""
     monkeypatch.setattr("transformer.bundle.hub_cache.installed_models", dict)
-    with pytest.raises(BundleError, match=r"pip install ./models/en-de"):
+    with pytest.raises(BundleError, match=rf"run make install, or pip install {ROOT}/models/en-de"):
+        find_model(Path("en-de"))
+    monkeypatch.setattr("transformer.bundle.installed.SOURCES", tmp_path)
+    with pytest.raises(BundleError, match=r"pip install transformer_model_en_de-\*.whl, .* transformer demo"):
         find_model(Path("en-de"))

@@ -49,6 +49,14 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert fail_with(monkeypatch, error, "evaluate") == 2
     message = "error: the package sacrebleu is missing, which this command needs; pip install sacrebleu\n"
     assert capsys.readouterr().err == message
+    for module, package in {
+        "uvicorn.config": "'transformer[serve]'",
+        "prometheus_client": "'transformer[serve]'",
+        "PIL": "'transformer[images]'",
+        "sphinx": "sphinx",  # only developers need it
+    }.items():
+        assert fail_with(monkeypatch, ModuleNotFoundError("missing", name=module), "serve") == 2
+        assert capsys.readouterr().err.endswith(f"which this command needs; pip install {package}\n")
     own = ModuleNotFoundError("No module named 'transformer.x'", name="transformer.x")
     assert fail_with(monkeypatch, own, "evaluate") == 1
     assert "failed unexpectedly (ModuleNotFoundError)" in capsys.readouterr().err
