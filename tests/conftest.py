@@ -1,4 +1,4 @@
-"""Shared fixtures: real data if available, a tiny corpus and a tiny trained run."""
+"""Shared fixtures, a tiny corpus and a tiny trained run among them, and settings of all test runs."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 import commands
 from samples import ROOT, digit_pairs, tiny_recipe, write_lines
 from shapes import begin_test, unchecked_shapes
+from skipped import skip_summary
 
 NOT_CHECKED = {"transformer.kernels.triton_kernels"}
 """Modules whose annotations are not checked, because Triton compiles their source code."""
@@ -71,6 +72,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.timeout(TIME_LIMITS[tier] if tier else FAST_TEST_LIMIT))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Writes the skipped tests to the summary of a GitHub workflow."""
+    if (path := os.environ.get("GITHUB_STEP_SUMMARY")) and not hasattr(config, "workerinput"):
+        command = " ".join(["pytest", *config.invocation_params.args])
+        summary = skip_summary(terminalreporter.stats.get("skipped", []), command)
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(summary)
+
+
 def pytest_unconfigure() -> None:
     """Ends the process that forks commands."""
     commands.close()
@@ -86,15 +96,6 @@ def _shapes(request: pytest.FixtureRequest) -> None:
 def _seeded() -> None:
     """Seeds torch before every test."""
     torch.manual_seed(7)
-
-
-@pytest.fixture(scope="session")
-def data_folder() -> Path:
-    """Returns the folder of real corpora, which the environment variable TRANSFORMER_DATA can override."""
-    folder = Path(os.environ.get("TRANSFORMER_DATA", ROOT.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip(f"no real data at {folder}; set TRANSFORMER_DATA")
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Small corpora and recipes shared by tests of several folders."""
 
 import gzip
+import os
 import random
 import struct
 from collections.abc import Iterable
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 ROOT = Path(__file__).parents[1]
+CORPUS = ROOT / "tests" / "corpus" / "everyday"
+"""Real sentences, English (.en) and German (.de), a pair a line."""
 
 
 def write_lines(path: Path, lines: list[str]) -> Path:
@@ -33,7 +36,7 @@ TINY_RECIPE = {
     "model": {"d_model": 16, "N": 2, "h": 2, "d_ff": 24, "src_seq_len": 64, "tgt_seq_len": 96, "dropout": 0.1},
     "training": {
         "max_steps": 12, "batch_tokens": 256, "warmup_steps": 4, "validate_every": 6, "save_every": 6,
-        "log_every": 3, "threads": 1,
+        "log_every": 3, "threads": 1, "seed": int(os.environ.get("TRANSFORMER_TEST_SEED", "1")),
     },
 }  # fmt: skip
 
