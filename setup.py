@@ -11,8 +11,8 @@ import re
 import subprocess
 import sys
 import time
-from email import message_from_string
 from concurrent.futures import ThreadPoolExecutor
+from email import message_from_string
 from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit

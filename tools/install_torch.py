@@ -1,4 +1,4 @@
-"""Installs PyTorch: the build for CPUs where there is no NVIDIA GPU, because the one with CUDA takes several gigabytes.
+"""Installs PyTorch: without an NVIDIA GPU the build for CPUs, because the one with CUDA takes several gigabytes.
 
 `make install` runs this with the Python of the new environment:
 

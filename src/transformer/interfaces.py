@@ -67,8 +67,8 @@ class Dataset(Protocol):
         """The parts of the dataset in order, with their weights; if empty, each example is seen once per epoch."""
         ...
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> Any:
-        """Returns the `Batch` of the given examples, in the given order."""
+    def fetch(self, ids: NDArray[np.integer[Any]]) -> Batch:
+        """Returns the batch of the given examples, in the given order."""
         ...
 
 
@@ -103,12 +103,15 @@ class State(Protocol):
 class GenerativeModel(Protocol):
     """A model that generates one token after another, as the search needs it."""
 
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
-        """Encodes the sources and returns the `State` of a search of up to `limit` tokens."""
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> State:
+        """Encodes the sources and returns the state of a search of up to `limit` tokens."""
         ...
 
-    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        """Appends one token per row; returns the logits of the next token and the next `State`."""
+    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], State]:
+        """Appends one token per row; returns the logits of the next token and the next state.
+
+        The state is one that `begin` of the same model returned, or `step` after it.
+        """
         ...
 
 

@@ -64,7 +64,11 @@ def test_documentation_of_a_wheel_is_small_and_whole(dist: Path) -> None:
         site = [entry for entry in archive.infolist() if entry.filename.startswith("transformer/site/")]
         names = set(archive.namelist())
     assert sum(entry.compress_size for entry in site) < 8e6
-    assert {"transformer/site/index.html", "transformer/site/search.html", "transformer/demo/phrasebook.tsv.xz"} <= names
+    assert {
+        "transformer/site/index.html",
+        "transformer/site/search.html",
+        "transformer/demo/phrasebook.tsv.xz",
+    } <= names
     assert not any(name.endswith((".cpp", ".h", ".doctree")) for name in names)
 
 

@@ -24,6 +24,7 @@ from transformer.decoding import Request, Search, length_normalization, search_a
 from transformer.errors import BundleError, ConfigError
 from transformer.pipelines.auto import make_translator
 from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.translator import Translator
 from transformer.transformer import Transformer
 
 SIZE = 53
@@ -143,12 +144,17 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
     encode = translator.tokenizers.source.encode
     (plain,) = translator.translations([line.strip()])
     assert any("a prefix for the model only precedes its first part" in flag for flag in plain.flags)
-    (split, empty, unsplit) = translator.with_options(task="w8 w9 ").translations([line.strip(), "", "w1"])
+
+    def with_task(task: str, **options: Any) -> Translator:
+        limit = translator.max_source_tokens
+        return Translator(translator.model, translator.tokenizers, task=task, max_source_tokens=limit, **options)
+
+    (split, empty, unsplit) = with_task("w8 w9 ").translations([line.strip(), "", "w1"])
     assert len(split.sources) > 1
     assert all(list(tokens[:2]) == encode("w8 w9") for tokens in (*split.sources, *unsplit.sources))
     assert not any("only precedes its first part" in flag for flag in split.flags)
     assert empty.text == ""
     with pytest.raises(ConfigError, match="leaves 2 of 11 tokens for the text"):
-        translator.with_options(task="w8 " * 9).translations([line])
+        with_task("w8 " * 9).translations([line])
     with pytest.raises(ConfigError, match="which a task shifts"):
-        translator.with_options(task="w8 ", terminology=Terminology(protected=("tags",)))
+        with_task("w8 ", terminology=Terminology(protected=("tags",)))

@@ -6,11 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 import transformer
 from samples import ROOT
+from transformer.pipelines.translation.terminology import Terminology
 
 SOURCE = ROOT / "src" / "transformer"
 
@@ -203,3 +205,42 @@ def test_files_are_written_whole_or_not_at_all() -> None:
         if WRITES.search(line) and not re.search(r"\.savefig\(file,|np\.save\(array,", line)
     }
     assert found == WRITERS
+
+
+STAGES = SOURCE / "pipelines" / "translation"
+
+
+def calls_between_files(translator: transformer.Translator, line: str) -> list[tuple[str, str]]:
+    """Returns which file of `STAGES` calls which other one while a line is translated, each pair once, in order.
+
+    Calls from packages below, such as a callback, and special methods of classes do not count.
+    """
+    calls: dict[tuple[str, str], None] = {}
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_back is not None and not frame.f_code.co_name.startswith("__"):
+            caller, called = (Path(place.f_code.co_filename) for place in (frame.f_back, frame))
+            if caller != called and caller.parent == called.parent == STAGES:
+                calls[caller.name, called.name] = None
+
+    sys.setprofile(record)
+    try:
+        translator.translations([line])
+    finally:
+        sys.setprofile(None)
+    return [*calls]
+
+
+def test_a_line_goes_one_way(tiny_run: Path) -> None:
+    """Catches stages that hand a line back and forth: a file is entered from a second place few times.
+
+    The line has everything that adds a way: tags, numbers that change, two sentences, an unknown character, a term.
+    """
+    translator = transformer.load(tiny_run, workers=1, terminology=Terminology(protected=("tags",)))
+    stages = ["segment.py", "search.py", "assemble.py", "checks.py", "retry.py"]
+    for line in ("one two", "one <b>512</b> two; three ☃ 7,000. Four 88 five."):
+        calls = calls_between_files(translator, line)
+        assert [called for caller, called in calls if caller == "translator.py"] == stages
+        files = {"translator.py", *(called for _, called in calls)}
+        assert len(files) <= 12, files
+        assert len(calls) - (len(files) - 1) <= 8, calls

@@ -17,9 +17,10 @@ def wheel(folder: Path, name: str, version: str, *requirements: str) -> int:
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     information = f"{name}-{version}.dist-info"
+    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     needed = "".join(f"Requires-Dist: {requirement}\n" for requirement in requirements)
     with ZipFile(path, "w") as archive:
-        archive.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}")
+        archive.writestr(f"{information}/METADATA", head + needed)
         archive.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{information}/RECORD", "")
     return path.stat().st_size

@@ -146,9 +146,9 @@ def test_address_of_a_remote_has_no_secrets(setup_script: ModuleType, origin: st
 
 def test_links_of_an_index_page_work_or_are_no_links(setup_script: ModuleType) -> None:
     """Catches links that are relative to the repository, which lead nowhere on the page of a package."""
-    text = "[a](https://x.org) [b](docs/b.md#c) ![d](docs/d.png) [e](#f)"
-    assert setup_script.resolve_links(text, "https://h.org/o/n") == (
-        "[a](https://x.org) [b](https://h.org/o/n/blob/HEAD/docs/b.md#c) ![d](https://h.org/o/n/raw/HEAD/docs/d.png) [e](#f)"
+    text, page = "[a](https://x.org) [b](docs/b.md#c) ![d](docs/d.png) [e](#f)", "https://h.org/o/n"
+    assert setup_script.resolve_links(text, page) == (
+        f"[a](https://x.org) [b]({page}/blob/HEAD/docs/b.md#c) ![d]({page}/raw/HEAD/docs/d.png) [e](#f)"
     )
     assert setup_script.resolve_links(text, "") == "[a](https://x.org) b  [e](#f)"
     readme = setup_script.resolve_links((ROOT / "README.md").read_text(encoding="utf-8"), "")

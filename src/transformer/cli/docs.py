@@ -67,7 +67,16 @@ def build_site(sources: Path) -> Path:
     import subprocess
 
     site = sources / "_build" / "html"
-    command = [sys.executable, "-m", "sphinx", "-q", "-d", str(sources / "_build" / "doctrees"), str(sources), str(site)]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-d",
+        str(sources / "_build" / "doctrees"),
+        str(sources),
+        str(site),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no message"])[-1]

@@ -5,7 +5,7 @@ processes, `GraphedSearcher` with CUDA graphs on a GPU.
 """
 
 from transformer.decoding.candidates import normalized_score
-from transformer.decoding.config import GREEDY, RETRY_NGRAM, Request, Search, Tokens
+from transformer.decoding.config import GREEDY, RETRY_NGRAM, Average, Request, Search, SearchOptions, Tokens
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.cuda_graphs import GraphedSearcher
 from transformer.decoding.degeneration import repeats_itself
@@ -21,6 +21,7 @@ from transformer.decoding.worker_pool import Workers, default_workers, single_th
 __all__ = [
     "GREEDY",
     "RETRY_NGRAM",
+    "Average",
     "Constraint",
     "Ensemble",
     "GraphedSearcher",
@@ -30,6 +31,7 @@ __all__ = [
     "RetokenizingModel",
     "Sampling",
     "Search",
+    "SearchOptions",
     "Shortlist",
     "ShortlistModel",
     "Tokens",

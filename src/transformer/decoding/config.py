@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.length_penalties import LengthPenalty, paper_length_penalty
@@ -69,8 +69,8 @@ class Search:
         limit_ends: Whether a hypothesis that reaches its limit counts as finished, as in a language model that is asked
             for a number of tokens. Otherwise, hypotheses that reached EOS are ranked above it.
         retry_degenerate: Whether a translator searches again, without repeating `RETRY_NGRAM` tokens in a row, if a
-            translation repeats itself or does not end; and whether it corrects those that are empty, or change a number
-            or an address, see `Corrector`.
+            translation repeats itself or does not end; and whether it tries those once more that are empty, repeat a
+            word, or change a number or an address, see `Retrier`.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.
@@ -137,6 +137,27 @@ class Search:
         """Deprecated name of `retry_degenerate`."""
         _warn_of_old_name("guard")
         return self.retry_degenerate
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of `Search` as keyword arguments of a call, so that editors complete and type checkers check them."""
+
+    beam: int
+    length_penalty: LengthPenalty
+    stopping: str
+    min_tokens: int
+    max_tokens: int | None
+    no_repeat_ngram: int
+    repetition_penalty: float
+    banned: Sequence[Tokens]
+    allow_unknown: bool
+    groups: int
+    diversity: float
+    sampling: Sampling | None
+    average: Average
+    coverage: float
+    limit_ends: bool
+    retry_degenerate: bool
 
 
 RETRY_NGRAM: Final = 3

@@ -267,7 +267,8 @@ class GraphedBatch:
         state.longest = self.longest + begun
         tokens, scores = self.tokens, self.scores
         for step in range(steps):
-            logits, state = self.model.step(tokens.flatten(), state)
+            logits, stepped = self.model.step(tokens.flatten(), state)
+            state = cast("CausalCache | DecoderCache", stepped)  # a model returns the kind of state that it was given
             never = self._never_mask(logits.size(1), begun + step)
             best = best_tokens(logits, min(2 * width, logits.size(1)), never)
             log_p, ids = (x.unflatten(0, scores.shape) for x in best)

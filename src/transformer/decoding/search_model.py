@@ -22,7 +22,7 @@ class SearchModel(ABC):
         """Implements `GenerativeModel.begin`."""
 
     @abstractmethod
-    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], State]:
         """Implements `GenerativeModel.step`."""
 
     def top_k(self, tokens: Int[Tensor, "N W"], state: Any, k: int, never: tuple[int, ...]) -> tuple[TopK, State]:
@@ -64,7 +64,7 @@ class SingleModel(SearchModel):
         """Implements `GenerativeModel.begin`."""
         return self.model.begin(src, src_mask, limit)
 
-    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+    def step(self, tokens: Int[Tensor, " B"], state: Any) -> tuple[Float[Tensor, "B V"], State]:
         """Implements `GenerativeModel.step`."""
         return self.model.step(tokens, state)
 

@@ -4,7 +4,7 @@ For small matrix products, this is faster than sharing each product among thread
 they share the model's memory, and each computes on one thread.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, count
@@ -12,8 +12,9 @@ from typing import Final
 
 import torch
 
-from transformer.decoding.config import Request, Search
+from transformer.decoding.config import Average, Request, Search
 from transformer.decoding.hypothesis import Hypothesis
+from transformer.decoding.length_penalties import LengthNormalization, PaperLengthPenalty
 from transformer.decoding.search import search_all
 from transformer.interfaces import GenerativeModel
 from transformer.runtime.allocator import retain_heap, trim_heap
@@ -32,29 +33,33 @@ def default_workers() -> int:
     return min(torch.get_num_threads(), MAX_DEFAULT_WORKERS) if may_fork else 1
 
 
-class Workers(WorkerPool[list[Request], list[list[Hypothesis]]]):
+class Workers(WorkerPool[tuple[Search, list[Request]], list[list[Hypothesis]]]):
     """Processes that search with one model; they start with the first search and run until they are closed.
 
+    The options of a search are sent with each batch, so that one pool serves all searches of a model.
+
     Args:
-        model: Model in evaluation mode, on the CPU, which must not change any more.
-        search: Options of the search.
+        models: Model in evaluation mode, on the CPU, for each kind of average; it must not change any more.
         n: Number of processes.
         special_tokens: Special tokens of the model.
-
     """
 
     def __init__(
-        self, model: GenerativeModel, search: Search, n: int, special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
+        self,
+        models: Mapping[Average, GenerativeModel],
+        n: int,
+        special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
     ) -> None:
-        self.model, self.search, self.n, self.special_tokens = model, search, n, special_tokens
-        search_batch = partial(_search_batch, model, search, special_tokens)
-        super().__init__(search_batch, n, "use fewer --workers", _initialize_worker)
+        super().__init__(partial(_search_batch, models, special_tokens), n, "use fewer --workers", _initialize_worker)
 
-    def matches(self, model: GenerativeModel, search: Search, n: int) -> bool:
-        """Whether these workers belong to this process and have the same model, options and number."""
-        return self.is_open and (self.model, self.search, self.n) == (model, search, n)
+    @staticmethod
+    def accept(search: Search) -> bool:
+        """Whether a search can be sent to another process: a function of the caller's as its penalty cannot."""
+        return isinstance(search.length_penalty, PaperLengthPenalty | LengthNormalization)
 
-    def search_each(self, requests: Iterable[Request], batch_tokens: int) -> Iterator[tuple[int, list[Hypothesis]]]:
+    def search_each(
+        self, requests: Iterable[Request], search: Search, batch_tokens: int
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Same as `transformer.decoding.search_each`, but batch by batch; the processes start at once, not lazily.
 
         If the caller stops before the end, or an error occurs, the processes are killed at once.
@@ -62,8 +67,8 @@ class Workers(WorkerPool[list[Request], list[list[Hypothesis]]]):
         Raises:
             WorkerError: A process was killed, e.g. for lack of memory, or the workers were closed.
         """
-        batches = self.map(make_batches(requests, batch_tokens // self.search.beam))
-        return enumerate(chain.from_iterable(batches))
+        batches = make_batches(requests, batch_tokens // search.beam)
+        return enumerate(chain.from_iterable(self.map((search, batch) for batch in batches)))
 
 
 def make_batches(requests: Iterable[Request], max_tokens: int) -> Iterator[list[Request]]:
@@ -96,10 +101,15 @@ def _initialize_worker() -> None:
 
 
 def _search_batch(
-    model: GenerativeModel, search: Search, special_tokens: SpecialTokenIds, requests: Sequence[Request]
+    models: Mapping[Average, GenerativeModel],
+    special_tokens: SpecialTokenIds,
+    message: tuple[Search, Sequence[Request]],
 ) -> list[list[Hypothesis]]:
+    search, requests = message
     batch_tokens = search.beam * sum(len(request.source) for request in requests) * len(requests)  # all at once
-    results = search_all(model, requests, search, batch_tokens=batch_tokens, special_tokens=special_tokens)
+    results = search_all(
+        models[search.average], requests, search, batch_tokens=batch_tokens, special_tokens=special_tokens
+    )
     if next(_batch_numbers) % TRIM_INTERVAL == 0:
         trim_heap()
     return results

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.hub_cache import find_model
@@ -18,7 +18,7 @@ from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
 from transformer.models import family
 from transformer.pipelines.device import choose_device_plan
-from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
+from transformer.pipelines.translation.config import TranslatorConfig, TranslatorOptions, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
@@ -33,6 +33,30 @@ MIN_SOURCE_LIMIT = 16
 """Lines of up to this many tokens are never split, however short the training text was."""
 
 
+@overload
+def load(
+    path: Literal["de-en", "en-de"],
+    *,
+    search: Search = ...,
+    ensemble: Sequence[Path | str] = ...,
+    precision: str = ...,
+    workers: int | None = ...,
+    shortlist: Path | str | None = ...,
+    device: str = ...,
+    **options: Unpack[TranslatorOptions],
+) -> Translator: ...
+@overload
+def load(
+    path: Path | str,
+    *,
+    search: Search = ...,
+    ensemble: Sequence[Path | str] = ...,
+    precision: str = ...,
+    workers: int | None = ...,
+    shortlist: Path | str | None = ...,
+    device: str = ...,
+    **options: Unpack[TranslatorOptions],
+) -> Any: ...
 def load(
     path: Path | str,
     *,
@@ -49,7 +73,9 @@ def load(
     On a CPU the weights are packed for speed. Use `load_bundle` for a model that can be trained further.
 
     Returns:
-        A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, depending on the model's family.
+        A `Translator`, a `Generator`, a `TextEncoder` or an `ImageClassifier`, depending on the model's family. Type
+        checkers know it for the names of the models that come with the program; `load_translator` always returns a
+        `Translator`.
 
     Args:
         path: Folder of the model, or the name of a published model that is in the Hugging Face cache of this machine.

@@ -10,13 +10,22 @@ from collections.abc import Generator
 from concurrent.futures import wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 
+from samples import digit_pairs
 from substitution import substitute
-from transformer.decoding import Request, Search, Workers, search_all
+from transformer.decoding import (
+    Average,
+    Request,
+    Sampling,
+    Search,
+    Workers,
+    length_normalization,
+    search_all,
+)
 from transformer.decoding.worker_pool import make_batches
 from transformer.errors import ConfigError, WorkerError
 from transformer.inference.cpu import pack
@@ -24,6 +33,11 @@ from transformer.pipelines.auto import load
 from unit.inference.random_models import random_model
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
+
+def everywhere(model: Any) -> dict[Average, Any]:
+    """Returns a model for each kind of average."""
+    return dict.fromkeys(get_args(Average), model)
 
 
 def requests(n: int) -> list[Request]:
@@ -34,12 +48,12 @@ def requests(n: int) -> list[Request]:
 def test_every_request_is_answered_once_and_in_order(n: int) -> None:
     """Catches a batch that two workers take, or none, and results under another's number."""
     model, asked = pack(random_model(), "float32"), requests(40)
-    workers = Workers(model, Search(beam=2), n)
-    results = list(workers.search_each(asked, 64))
+    workers = Workers(everywhere(model), n)
+    results = list(workers.search_each(asked, Search(beam=2), 64))
     assert [index for index, _ in results] == list(range(40))
     expected = search_all(model, asked, Search(beam=2))
     assert [hypotheses[0].tokens for _, hypotheses in results] == [reference[0].tokens for reference in expected]
-    again = list(workers.search_each(asked[:3], 64))
+    again = list(workers.search_each(asked[:3], Search(beam=2), 64))
     assert [hypotheses[0].tokens for _, hypotheses in again] == [reference[0].tokens for reference in expected[:3]]
 
 
@@ -61,7 +75,7 @@ def test_free_memory_is_returned_after_some_batches(tmp_path: Path, monkeypatch:
     substitute(monkeypatch, "worker_pool.trim_heap", note)  # forked processes have it too
     substitute(monkeypatch, "worker_pool.TRIM_INTERVAL", 4)
     asked = requests(200)
-    list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(asked, 64))
+    list(Workers(everywhere(pack(random_model(), "float32")), 2).search_each(asked, Search(), 64))
     batches = len(list(make_batches(asked, 64)))
     uncounted = 2 * (4 - 1)  # at most, in two workers
     assert batches - uncounted <= 4 * len(log.read_text()) <= batches
@@ -78,7 +92,7 @@ def test_processes_go_on_sharing_what_they_had_in_common(tmp_path: Path, monkeyp
         return entered(mode)
 
     monkeypatch.setattr("torch._C._InferenceMode", enter)  # forked processes have it too
-    list(Workers(pack(random_model(), "float32"), Search(), 2).search_each(requests(200), 64))
+    list(Workers(everywhere(pack(random_model(), "float32")), 2).search_each(requests(200), Search(), 64))
     modes = log.read_text().split()
     assert 1 <= len(modes) == len(set(modes)) <= 2, "one per worker"
     assert str(os.getpid()) not in modes
@@ -102,11 +116,11 @@ class Broken:
 def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
     """Catches a worker that dies unseen, so that the caller waits for ever or gets fewer lines."""
     with pytest.raises(RuntimeError, match="out of memory"):
-        list(Workers(Broken("out of memory"), Search(), 2).search_each(requests(9), 16))
-    workers = Workers(Broken("killed"), Search(), 2)
+        list(Workers(everywhere(Broken("out of memory")), 2).search_each(requests(9), Search(), 16))
+    workers = Workers(everywhere(Broken("killed")), 2)
     with pytest.raises(WorkerError, match="a worker process was killed, perhaps for lack of memory"):
-        list(workers.search_each(requests(9), 16))
-    assert not workers.matches(workers.model, workers.search, 2), "they are gone, and others must be made"
+        list(workers.search_each(requests(9), Search(), 16))
+    assert not workers.is_open, "they are gone, and others must be made"
 
 
 @pytest.mark.slow
@@ -114,13 +128,12 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
     """Catches workers that continue an earlier search, that were killed, or that belong to the parent of a fork."""
     translator, lines = load(tiny_run, workers=2), ["one two three"] * 1500
     greedy = translator.translate(lines)
-    wide = translator.with_options(search=Search(beam=2, min_tokens=9, retry_degenerate=False))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a translation that must be so long may repeat itself
-        assert wide.translate(lines) != greedy
-    wide.close()
     pool = translator.searcher._pool
     assert pool is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a translation that must be so long may repeat itself
+        assert translator.translate(lines, beam=2, min_tokens=9, retry_degenerate=False) != greedy
+    assert translator.searcher._pool is pool, "one pool serves all searches"
     for process in list((pool._pool._processes or {}).values()):
         process.kill()
     for _ in range(6000):  # until the pool knows
@@ -130,10 +143,7 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
     with pytest.raises(WorkerError):
         translator.translate(lines)
     assert translator.translate(lines) == greedy
-    pool = translator.searcher._pool
-    assert pool is not None
-    assert pool.matches(translator.searcher.generator, translator.search, 2)
-    assert not pool.matches(translator.searcher.generator, Search(beam=3), 2)
+    assert translator.searcher._pool is not pool
     child = os.fork()
     if child == 0:  # a child of the process that made the workers
         code = 1
@@ -189,6 +199,28 @@ def stopped(pool: Workers) -> Generator[None]:
                 os.kill(number, signal.SIGCONT)
 
 
+def test_all_searches_of_a_model_share_its_processes(tiny_run: Path) -> None:
+    """Catches a pool for each beam and each seed, whose processes stay, and a search that takes another's options."""
+    translator, lines = load(tiny_run, workers=2), [source for source, _ in digit_pairs(1500)]
+    alone = load(tiny_run, workers=1)
+    pools = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for beam in (1, 3, 4):
+            assert translator.translate(lines, beam=beam) == alone.translate(lines, beam=beam)
+            pools.add(translator.searcher._pool)
+        for seed in range(3):
+            assert len(translator.translate(lines, sampling=Sampling(seed=seed))) == len(lines)
+            pools.add(translator.searcher._pool)
+        (pool,) = pools
+        assert len(pool._processes()) == 2
+        own = Search(2, length_penalty=lambda length: length)  # cannot be sent to another process
+        assert [line.text for line in translator.translations(lines, search=own)] == alone.translate(
+            lines, beam=2, length_penalty=length_normalization(1.0)
+        )
+    translator.close()
+
+
 @pytest.mark.slow
 def test_processes_end_in_the_middle_of_a_message() -> None:
     """Catches a close that waits for ever for the rest of a message whose sender was killed."""
@@ -201,8 +233,8 @@ def answer_at_length(*_):
 
 worker_pool._search_batch = answer_at_length  # forked processes have it too
 for _ in range(5):
-    made = Workers(None, Search(), 2)
-    made.search_each([Request([5] * 9, 9)] * 20, 9)
+    made = Workers({}, 2)
+    made.search_each([Request([5] * 9, 9)] * 20, Search(), 9)
     time.sleep(0.3)
     made.close()
 """

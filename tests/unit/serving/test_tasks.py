@@ -15,6 +15,7 @@ from transformer.pipelines.text_generation import Generator
 from transformer.pipelines.translation.scoring import score_pairs
 from transformer.pipelines.translation.translator import Translator
 from transformer.serving.engine import translating
+from transformer.serving.engine.options import TaskOptions
 from transformer.serving.engine.stop_texts import StopTexts, cut_at_stop
 from transformer.serving.engine.tasks import run_task, stream_task
 from transformer.serving.errors import ServiceError
@@ -60,7 +61,7 @@ def refused(pipeline: Any, task: Task, text: str = "a", **options: Any) -> tuple
 
 def test_translations_are_those_of_the_translator(translator: Translator) -> None:
     """Catches lost options, mixed-up lines, and scores or alternatives that belong to other translations."""
-    expected = translator.with_options(search=Search(beam=3, n_best=2)).translations(LINES)
+    expected = translator.translations(LINES, search=Search(beam=3, n_best=2))
     results = run(translator, "translate", LINES, beam=3, n_best=2, alignment=True)
     assert [result["text"] for result in results] == [one.text for one in expected]
     for result, one in zip(results, expected, strict=True):
@@ -79,8 +80,8 @@ def test_terms_of_a_glossary_are_required(translator: Translator) -> None:
     """Catches a glossary that is dropped, or searched for with a beam too narrow to place its terms."""
     (result,) = run(translator, "translate", ["seven"], glossary=[["seven", "two two"]])
     assert "two two" in result["text"]
-    (chosen,) = [one for key, one in translating._translators[translator].items() if "glossary" in key]
-    assert chosen.search.beam == translating.TERMINOLOGY_BEAM
+    glossary = TaskOptions("translate", {"glossary": [["seven", "two two"]]})
+    assert translating._search_of(translator, glossary).beam == translating.TERMINOLOGY_BEAM
     best = run(translator, "translate", ["seven"])[0]["text"]
     assert best not in run(translator, "translate", ["seven"], banned=[best])[0]["text"].split()
 
@@ -91,17 +92,6 @@ def test_a_required_beginning_begins_a_translation(translator: Translator) -> No
     free, begun = run_task(translator, "translate", items, {})
     assert begun["text"].startswith("nine")
     assert not free["text"].startswith("nine")
-
-
-def test_few_translators_are_kept(translator: Translator) -> None:
-    """Catches memory that grows with each new set of options of a client."""
-    for number in range(2 * translating.MAX_TRANSLATORS):
-        run(translator, "translate", ["one"], length_penalty=number / 10)
-    kept = translating._translators[translator]
-    assert len(kept) == translating.MAX_TRANSLATORS
-    last = next(reversed(kept.values()))
-    run(translator, "translate", ["two"], length_penalty=(2 * translating.MAX_TRANSLATORS - 1) / 10)
-    assert next(reversed(kept.values())) is last
 
 
 def test_a_seed_decides_alone_about_a_sample(translator: Translator, generator: Generator) -> None:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import UnionType
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from transformer.config import MAX_PROCESSORS
 from transformer.data.source_text import SourceText
@@ -105,15 +105,41 @@ class TranslatorConfig:
         """Returns the options with the defaults and limits that depend on the models and on their target tokenizer."""
         source_positions = min(model.src_pos.seq_len for model in models)
         target_positions = min(model.tgt_pos.seq_len for model in models)
-        beam = self.search.beam
-        default_batch_tokens = GPU_BATCH_TOKENS * beam if on_gpu else BATCH_TOKENS * min(beam, 2)
         return replace(
             self,
             terminology=replace(self.terminology, normalize=target.normalize),
             max_source_tokens=min(self.max_source_tokens or source_positions, source_positions),
             max_target_tokens=min(self.max_target_tokens or target_positions, target_positions),
-            batch_tokens=self.batch_tokens or default_batch_tokens,
+            batch_tokens=self.batch_tokens or default_batch_tokens(self.search.beam, on_gpu=on_gpu),
         )
+
+    @property
+    def search_batch_tokens(self) -> int:
+        """Batch size of the search: one line at a time where translations must not depend on others."""
+        return 1 if self.deterministic else self.batch_tokens
+
+
+class TranslatorOptions(TypedDict, total=False):
+    """The fields of `TranslatorConfig` as keyword arguments of `load`, for editors and type checkers."""
+
+    terminology: Terminology
+    task: str
+    max_source_tokens: int
+    max_target_tokens: int
+    batch_tokens: int
+    deterministic: bool
+    split: Split
+    copy: bool
+    length_ratio: float
+    source_text: SourceText | None
+    source_language: str
+    target_language: str
+    description: str
+
+
+def default_batch_tokens(beam: int, *, on_gpu: bool) -> int:
+    """Returns the batch size for a beam, in longest source x hypotheses."""
+    return GPU_BATCH_TOKENS * beam if on_gpu else BATCH_TOKENS * min(beam, 2)
 
 
 def renamed_lexicon(options: Mapping[str, Any]) -> dict[str, Any]:

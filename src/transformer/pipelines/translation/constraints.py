@@ -14,39 +14,39 @@ _CONTINUATION_BYTE = re.compile(r"<(?:0x)?[89A-F][0-9A-F]>$")
 """Printed byte of a multi-byte character; such a character is treated as a letter."""
 
 
-class ConstraintTokenizer:
-    """Tokenizes the phrases of a terminology.
+class PhraseTokenizer:
+    """Tokenizes the phrases of terminologies.
 
     Args:
         tokenizer: Target tokenizer.
-        terminology: Phrases that translations must contain and must not contain.
     """
 
-    def __init__(self, tokenizer: Tokenizer, terminology: Terminology) -> None:
-        self._tokenizer, self._terminology = tokenizer, terminology
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._tokens_after: dict[frozenset[str], frozenset[int]] = {}
 
-    def banned(self) -> list[Tokens]:
+    def banned(self, terminology: Terminology) -> list[Tokens]:
         """Returns the token sequences that must not be generated."""
-        return [tokens for phrase in self._terminology.banned for tokens in self._spellings(phrase)]
+        return [tokens for phrase in terminology.banned for tokens in self._spellings(phrase)]
 
-    def constraints(self, line: str) -> tuple[Constraint, ...]:
+    def constraints(self, line: str, terminology: Terminology) -> tuple[Constraint, ...]:
         """Returns what the translation of a line must contain, except phrases with characters outside the vocabulary.
 
         A phrase is not followed by a letter or digit. Where no space precedes it, the phrase only counts if the text
         around it does not turn it into another span.
         """
-        if not self._terminology.is_active:
+        if not terminology.is_active:
             return ()
-        joined = self._terminology.joined_spans(line)
-        required = self._terminology.required_phrases(line).items()
-        constraints = (self._constraint(phrase, times, phrase in joined) for phrase, times in required)
+        joined = terminology.joined_spans(line)
+        required = terminology.required_phrases(line).items()
+        constraints = (self._constraint(terminology, phrase, n, phrase in joined) for phrase, n in required)
         return tuple(constraint for constraint in constraints if constraint.variants)
 
-    def _constraint(self, phrase: str, times: int, is_joined: bool) -> Constraint:
+    def _constraint(self, terminology: Terminology, phrase: str, times: int, is_joined: bool) -> Constraint:
         """Returns the constraint of a phrase; it has no variants if the vocabulary lacks one of its characters.
 
         Args:
+            terminology: Terminology that requires the phrase.
             phrase: Phrase that is required.
             times: How often the phrase is required.
             is_joined: Whether the phrase may also follow a character other than a space.
@@ -60,7 +60,7 @@ class ConstraintTokenizer:
             times,
             self._word_continuations if re.search(r"\w$", phrase) else frozenset(),
             frozenset(joined.intersection(spellings)),
-            self._not_after(phrase) if joined else frozenset(),
+            self._not_after(terminology, phrase) if joined else frozenset(),
         )
 
     def _spellings(self, phrase: str) -> Iterator[Tokens]:
@@ -71,9 +71,9 @@ class ConstraintTokenizer:
         if joined[: len(alone)] == alone and len(joined) > len(alone):
             yield tuple(joined[len(alone) :])
 
-    def _not_after(self, phrase: str) -> frozenset[int]:
+    def _not_after(self, terminology: Terminology, phrase: str) -> frozenset[int]:
         """Returns the tokens whose last character turns the phrase into another span, or into a part of a word."""
-        spans = self._terminology.protected_spans
+        spans = terminology.protected_spans
         is_span = phrase in spans(phrase)
         wrong = frozenset(
             last

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from transformer.pipelines.translation.unseen import UNSEEN
+from transformer.pipelines.translation.checks import UNSEEN
 
 MAX_NOTES: Final = 10
 """Maximum number of notes of a summary."""

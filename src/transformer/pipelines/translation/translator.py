@@ -1,31 +1,31 @@
-"""Translator: segments lines, searches for translations of the segments, and assembles these to lines."""
+"""Translator: holds a model with its tokenizers and settings, and runs the five stages of a translation."""
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import islice
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import torch
 
-from transformer.decoding import Search, Shortlist, keep_tokens, make_retokenizer
+from transformer.decoding import Search, SearchOptions, Shortlist, keep_tokens, make_retokenizer
 from transformer.errors import ConfigError
 from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation.alignment import Aligner
-from transformer.pipelines.translation.assembly import Assembler
+from transformer.pipelines.translation.assemble import Assembler
+from transformer.pipelines.translation.checks import Checker
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
-from transformer.pipelines.translation.constraints import ConstraintTokenizer
-from transformer.pipelines.translation.correction import Corrector
+from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.flag_summary import FlagSummary
 from transformer.pipelines.translation.results import Translation
-from transformer.pipelines.translation.segment_search import (
+from transformer.pipelines.translation.retry import Retrier
+from transformer.pipelines.translation.search import (
     PendingSearch,
-    SearchedSegment,
     SegmentSearcher,
-    make_generator,
+    count_finished_lines,
+    group_by_line,
+    make_generators,
 )
-from transformer.pipelines.translation.segmentation import SegmentedLine, Segmenter
+from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.runtime.threads import prepare_threads
@@ -40,17 +40,22 @@ class PendingTranslation:
 
     Attributes:
         lines: Input lines.
+        options: Options of the call.
         segmented: The lines with their segments.
         search: Search for the translations of all segments.
     """
 
     lines: Sequence[str]
+    options: TranslatorConfig
     segmented: Sequence[SegmentedLine]
     search: PendingSearch
 
 
 class Translator:
     """A trained encoder-decoder with its tokenizers, which translates lines of text.
+
+    Search, terminology and prefixes come with each call; those given here are the defaults. All calls share one pool of
+    worker processes.
 
     Args:
         model: Encoder-decoder; it is put into evaluation mode.
@@ -69,11 +74,8 @@ class Translator:
     Attributes:
         models: The model, followed by the other models of the ensemble.
         retokenizers: For each model, a function from the first model's source tokens to its own.
-        config: The options, completed by what depends on the models.
-        segmenter: Splits lines into segments.
-        searcher: Searches for the translations of segments.
-        assembler: Joins the translations of segments to translations of lines.
-        corrector: Translates lines again whose translations cannot be right.
+        config: The settings, with the default search and terminology, completed by what depends on the models.
+        searcher: Searches for the translations of segments; it alone has state, a pool of processes or CUDA graphs.
         aligner: Word aligner that uses the attention of the first model.
         special_tokens: Ids of the special tokens of the target.
         end_of_source: Token id that ends a source.
@@ -89,49 +91,29 @@ class Translator:
         **options: Any,
     ) -> None:
         prepare_threads()
-        self._options = TranslatorConfig(**renamed_lexicon(options))
-        self.model, self.tokenizers, self._ensemble, self.shortlist = model.eval(), tokenizers, ensemble, shortlist
-        self._by_search: dict[str, Translator] = {}
+        self._settings = TranslatorConfig(**renamed_lexicon(options))
+        self.model, self.tokenizers, self.shortlist = model.eval(), tokenizers, shortlist
         self.models = [self.model, *(other.eval() for other, _ in ensemble)]
-        sources = [tokenizers.source, *(source for _, source in ensemble)]
+        self.sources = [tokenizers.source, *(source for _, source in ensemble)]
         self.retokenizers = [
-            keep_tokens if source is sources[0] else make_retokenizer(sources[0], source, member.src_pos.seq_len)
-            for source, member in zip(sources, self.models, strict=True)
+            keep_tokens
+            if source is tokenizers.source
+            else make_retokenizer(tokenizers.source, source, member.src_pos.seq_len)
+            for source, member in zip(self.sources, self.models, strict=True)
         ]
         self.special_tokens = tokenizers.target.special_tokens
         self.end_of_source = tokenizers.source.special_tokens.eos or 0
-        config = self._options.completed(self.models, tokenizers.target, on_gpu=self.device.type == "cuda")
-        if config.search.coverage and any(retokenize is not keep_tokens for retokenize in self.retokenizers):
-            raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
-        if config.terminology.requires_phrases and shortlist:
-            raise ConfigError("glossary and protected spans may need words that the shortlist lacks; leave one out")
-        constraint_tokenizer = ConstraintTokenizer(tokenizers.target, config.terminology)
-        banned = *config.search.banned, *constraint_tokenizer.banned()
-        self.config = config = replace(config, search=replace(config.search, banned=banned))
-        generator = make_generator(self.models, sources, self.retokenizers, shortlist, config.search)
+        self._phrases = PhraseTokenizer(tokenizers.target)
+        self.config = self._options_of_call()
+        source_text = self.config.source_text
+        self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
         self.aligner = Aligner(self.model, tokenizers, self.device)
-        seen = config.source_text.characters if config.source_text else None
-        unseen = UnseenCharacters(tokenizers.source, seen)
-        self.segmenter = Segmenter(config, tokenizers, sources, constraint_tokenizer, unseen)
-        self.searcher = SegmentSearcher(generator, self.models, config, self.special_tokens, self.device)
-        self.assembler = Assembler(config, tokenizers, self.aligner)
-        self.corrector = Corrector(config, self.segmenter, self.searcher, self._assemble, can_require=shortlist is None)
-
-    def with_options(self, **changes: Any) -> "Translator":
-        """Returns a translator of the same models with other options, and with worker processes of its own.
-
-        Args:
-            **changes: Fields of `TranslatorConfig`.
-        """
-        options = vars(self._options) | renamed_lexicon(changes)
-        return Translator(self.model, self.tokenizers, ensemble=self._ensemble, shortlist=self.shortlist, **options)
+        generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
+        self.searcher = SegmentSearcher(generators, self.models, self.special_tokens, self.device)
 
     def close(self) -> None:
         """Ends the worker processes and frees the captured CUDA graphs, which are otherwise kept for the next text."""
         self.searcher.close()
-        for translator in self._by_search.values():
-            translator.close()
-        self._by_search.clear()
 
     def __repr__(self) -> str:
         """Returns the languages, the search and where it runs."""
@@ -140,26 +122,44 @@ class Translator:
         return f"<Translator: {', '.join(filter(None, (*facts, f'beam {self.search.beam}')))}>"
 
     @overload
-    def __call__(self, lines: str, *, n_best: None = None, **search: Any) -> str: ...  # pyright: ignore[reportOverlappingOverload]
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self,
+        lines: str,
+        *,
+        n_best: None = None,
+        terminology: Terminology | None = None,
+        **search: Unpack[SearchOptions],
+    ) -> str: ...
     @overload
-    def __call__(self, lines: str, *, n_best: int, **search: Any) -> list[str]: ...  # pyright: ignore[reportOverlappingOverload]
+    def __call__(  # pyright: ignore[reportOverlappingOverload]
+        self, lines: str, *, n_best: int, terminology: Terminology | None = None, **search: Unpack[SearchOptions]
+    ) -> list[str]: ...
     @overload
-    def __call__(self, lines: Iterable[str], *, n_best: None = None, **search: Any) -> list[str]: ...
+    def __call__(
+        self,
+        lines: Iterable[str],
+        *,
+        n_best: None = None,
+        terminology: Terminology | None = None,
+        **search: Unpack[SearchOptions],
+    ) -> list[str]: ...
     @overload
-    def __call__(self, lines: Iterable[str], *, n_best: int, **search: Any) -> list[list[str]]: ...
-    def __call__(self, lines: Any, *, n_best: int | None = None, **search: Any) -> Any:
-        """Same as `translate`."""
-        return self.translate(lines, n_best=n_best, **search)
-
-    @overload
-    def translate(self, lines: str, *, n_best: None = None, **search: Any) -> str: ...  # pyright: ignore[reportOverlappingOverload]
-    @overload
-    def translate(self, lines: str, *, n_best: int, **search: Any) -> list[str]: ...  # pyright: ignore[reportOverlappingOverload]
-    @overload
-    def translate(self, lines: Iterable[str], *, n_best: None = None, **search: Any) -> list[str]: ...
-    @overload
-    def translate(self, lines: Iterable[str], *, n_best: int, **search: Any) -> list[list[str]]: ...
-    def translate(self, lines: Any, *, n_best: int | None = None, **search: Any) -> Any:
+    def __call__(
+        self,
+        lines: Iterable[str],
+        *,
+        n_best: int,
+        terminology: Terminology | None = None,
+        **search: Unpack[SearchOptions],
+    ) -> list[list[str]]: ...
+    def __call__(
+        self,
+        lines: Any,
+        *,
+        n_best: int | None = None,
+        terminology: Terminology | None = None,
+        **search: Unpack[SearchOptions],
+    ) -> str | list[str] | list[list[str]]:
         """Returns one translation per line, in order; an empty line stays empty.
 
         Problems that `Translation.flags` would report are raised as warnings.
@@ -170,49 +170,53 @@ class Translator:
         Args:
             lines: Line of text, or a list of lines.
             n_best: Number of translations per line. The beam is as wide, unless `beam` says otherwise.
+            terminology: Terms and protected spans of these lines, instead of the translator's.
             **search: Fields of `Search` for these lines alone, e.g. `beam=4`.
 
         Raises:
             ConfigError: A field of the search is unknown or invalid.
             TypeError: `lines` is neither a text nor a list of texts.
         """
-        translator = self._with_search({**search, **({} if n_best is None else {"n_best": n_best})})
-        translations = translator.translations([lines] if isinstance(lines, str) else texts_of(lines, "lines"))
+        changed = self._changed_search(dict(search), n_best)
+        translations = self.translations(
+            [lines] if isinstance(lines, str) else texts_of(lines, "lines"), search=changed, terminology=terminology
+        )
         summary = FlagSummary()
         for number, translation in enumerate(translations, start=1):
             summary.add(number, translation.flags, translation.unseen)
         for note in summary.notes():
             warnings.warn(note, stacklevel=2)
         if n_best is None:
-            results: list[Any] = [translation.text for translation in translations]
-        else:
-            results = [[alternative.text for alternative in translation.alternatives] for translation in translations]
-        return results[0] if isinstance(lines, str) else results
+            texts = [translation.text for translation in translations]
+            return texts[0] if isinstance(lines, str) else texts
+        lists = [[alternative.text for alternative in translation.alternatives] for translation in translations]
+        return lists[0] if isinstance(lines, str) else lists
 
-    def _with_search(self, changes: dict[str, Any]) -> "Translator":
-        """Returns a translator with other fields of its search, the same one for the same fields.
+    translate = __call__
+
+    def _changed_search(self, changes: dict[str, Any], n_best: int | None) -> Search | None:
+        """Returns the search with other fields; None if none is given.
 
         Raises:
             ConfigError: A field is unknown or invalid.
         """
+        if n_best is not None:
+            changes = {"beam": max(self.config.search.beam, n_best), **changes, "n_best": n_best}
         if not changes:
-            return self
+            return None
         known = [field.name for field in fields(Search)]
         for name in changes:
             if name not in known:
                 raise ConfigError(f"{name} is not an option of the search; choose one of {', '.join(known)}")
-        key = repr(sorted(changes.items(), key=lambda change: change[0]))
-        if key not in self._by_search:
-            search = self._options.search
-            beam = max(search.beam, changes.get("n_best", 1))
-            self._by_search[key] = self.with_options(search=replace(search, **{"beam": beam, **changes}))
-        return self._by_search[key]
+        return replace(self._settings.search, **changes)
 
     def translations(
         self,
         lines: Sequence[str],
         done: Callable[[int], None] | None = None,
         *,
+        search: Search | None = None,
+        terminology: Terminology | None = None,
         prefixes: Sequence[str] | None = None,
         first_line: int = 0,
     ) -> list[Translation]:
@@ -221,26 +225,37 @@ class Translator:
         Args:
             lines: Lines of text, without line ends.
             done: Callback for progress, called with the number of lines translated since the last call.
+            search: Options of the search, instead of the translator's.
+            terminology: Terms and protected spans, instead of the translator's.
             prefixes: Beginning of the translation of each line; for a split line, of its first segment.
             first_line: Number of lines before these, so that each line of a long text has its own random stream.
 
         Raises:
             DataError: The numbers of prefixes and lines differ, or `lines` is a single text.
             TypeError: `lines` is not a list of texts.
-            ConfigError: Prefixes are combined with a shortlist, or the task is too long.
+            ConfigError: Options contradict each other or the model, or the task is too long.
         """
-        return self.finish(self.begin(lines, prefixes, first_line), done)
+        pending = self.begin(lines, prefixes, first_line, search=search, terminology=terminology)
+        return self.finish(pending, done)
 
     def begin(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        first_line: int = 0,
+        *,
+        search: Search | None = None,
+        terminology: Terminology | None = None,
     ) -> PendingTranslation:
         """Starts the translation of lines, in worker processes if there is enough work; see `translations`."""
         if prefixes is not None and self.shortlist:
             raise ConfigError("prefixes may need words that the shortlist lacks; leave one of them out")
+        is_default = search is None and terminology is None
+        options = self.config if is_default else self._options_of_call(search, terminology)
         lines = texts_of(lines, "lines")
-        segmented = self.segmenter.segment(lines, prefixes, first_line)
-        search = self.searcher.begin([segment for line in segmented for segment in line.segments])
-        return PendingTranslation(lines, segmented, search)
+        segmented = self._segmenter(options).segment(lines, prefixes, first_line)
+        segments = [segment for line in segmented for segment in line.segments]
+        return PendingTranslation(lines, options, segmented, self.searcher.begin(segments, options))
 
     def finish(self, pending: PendingTranslation, done: Callable[[int], None] | None = None) -> list[Translation]:
         """Returns the translations of lines whose translation was started with `begin`; this works once.
@@ -249,36 +264,41 @@ class Translator:
             WorkerError: A process was killed, or the processes were ended by `close`.
             ConfigError: The translations have been returned before.
         """
-        searched = iter(self.searcher.finish(pending.search, count_finished_lines(pending.segmented, done)))
-        by_line = [[*islice(searched, len(line.segments))] for line in pending.segmented]
-        n_complete = sum(
-            len(line.segments) == len(taken) for line, taken in zip(pending.segmented, by_line, strict=True)
-        )
-        if n_complete != len(pending.lines) or next(searched, None) is not None:  # n lines in, n lines out
-            raise RuntimeError(f"{len(pending.lines)} lines became {n_complete} whole translations")
-        return self.corrector.correct(pending.segmented, self._assemble(pending.segmented, by_line))
+        options, lines = pending.options, pending.segmented
+        counts = [len(line.segments) for line in lines]
+        segments = self.searcher.finish(pending.search, count_finished_lines(counts, done))
+        searched = group_by_line(counts, segments, len(pending.lines))
+        assembler = Assembler(options, self.tokenizers, self.aligner)
+        checker = Checker(options, self.tokenizers)
+        checked = checker.check(lines, searched, assembler.assemble(lines, searched))
+        retrier = Retrier(options, self._segmenter(options), self.searcher, assembler, checker)
+        return [line.translation for line in retrier.retry(checked)]
 
-    def _assemble(
-        self, segmented: Sequence[SegmentedLine], by_line: Sequence[list[SearchedSegment]]
-    ) -> list[Translation]:
-        """Assembles the translations of lines; those that lack sentences are translated sentence by sentence first."""
-        if self.config.split != "auto" or self.config.task:
-            return [self.assembler.assemble(*pair) for pair in zip(segmented, by_line, strict=True)]
-        lines, results = list(segmented), list(by_line)
-        lacking = [
-            i for i, pair in enumerate(zip(lines, results, strict=True)) if self.assembler.lacks_sentences(*pair)
-        ]
-        for index in lacking:
-            lines[index] = self.segmenter.by_sentence(lines[index])
-        segments = [segment for index in lacking for segment in lines[index].segments]
-        searched = iter(self.searcher.search_again(segments) if segments else ())
-        for index in lacking:
-            results[index] = [*islice(searched, len(lines[index].segments))]
-        translations = [self.assembler.assemble(*pair) for pair in zip(lines, results, strict=True)]
-        for index in lacking:
-            flags = (*translations[index].flags, "the translation lacked sentences; translated sentence by sentence")
-            translations[index] = replace(translations[index], flags=flags)
-        return translations
+    def _options_of_call(
+        self, search: Search | None = None, terminology: Terminology | None = None
+    ) -> TranslatorConfig:
+        """Returns the settings with the search and the terminology of a call, completed and checked.
+
+        Raises:
+            ConfigError: They contradict each other or the models.
+        """
+        settings = self._settings
+        options = replace(settings, search=search or settings.search, terminology=terminology or settings.terminology)
+        options = options.completed(self.models, self.tokenizers.target, on_gpu=self.device.type == "cuda")
+        if options.search.coverage and any(retokenize is not keep_tokens for retokenize in self.retokenizers):
+            raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
+        if options.terminology.requires_phrases and self.shortlist:
+            raise ConfigError("glossary and protected spans may need words that the shortlist lacks; leave one out")
+        banned = *options.search.banned, *self._phrases.banned(options.terminology)
+        return replace(options, search=replace(options.search, banned=banned))
+
+    def _segmenter(self, options: TranslatorConfig) -> Segmenter:
+        return Segmenter(options, self.tokenizers, self.sources, self._phrases, self._unseen)
+
+    @property
+    def segmenter(self) -> Segmenter:
+        """The first stage with the default options."""
+        return self._segmenter(self.config)
 
     @property
     def device(self) -> torch.device:
@@ -333,38 +353,9 @@ class Translator:
     @task.setter
     def task(self, task: str) -> None:
         warnings.warn(
-            "setting Translator.task is deprecated; use load(..., task=...) or Translator.with_options(task=...)",
+            "setting Translator.task is deprecated; use transformer.load(..., task=...)",
             DeprecationWarning,
             stacklevel=2,
         )
-        self._options, self.config = replace(self._options, task=task), replace(self.config, task=task)
-        self.segmenter = replace(self.segmenter, config=self.config)
-        self.assembler = replace(self.assembler, config=self.config)
-        self.corrector = replace(self.corrector, config=self.config, segmenter=self.segmenter)
-
-
-def count_finished_lines(
-    lines: Sequence[SegmentedLine], done: Callable[[int], None] | None
-) -> Callable[[int], None] | None:
-    """Converts a callback for finished lines to one for finished segments.
-
-    Args:
-        lines: Lines; those without segments are reported at once.
-        done: Callback with the number of lines that were finished since the last call.
-
-    Returns:
-        Callback with the index of a finished segment; None if `done` is None.
-    """
-    if done is None:
-        return None
-    line_of = [index for index, line in enumerate(lines) for _ in line.segments]
-    remaining = Counter(line_of)
-    done(len(lines) - len(remaining))
-
-    def on_segment(segment: int) -> None:
-        line = line_of[segment]
-        remaining[line] -= 1
-        if not remaining[line]:
-            done(1)
-
-    return on_segment
+        self._settings = replace(self._settings, task=task)
+        self.config = self._options_of_call()

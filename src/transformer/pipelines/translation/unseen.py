@@ -1,14 +1,7 @@
 """Characters that a model has never seen."""
 
-from typing import Final
-
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.sentencepiece import SPACE
-
-MAX_NAMED: Final = 8
-"""Maximum number of characters that a flag names."""
-UNSEEN: Final = "never seen in training: "
-"""Beginning of the flag that names such characters."""
 
 
 class UnseenCharacters:
@@ -37,9 +30,3 @@ class UnseenCharacters:
 
     def _is_unknown(self, character: str) -> bool:
         return self._tokenizer.special_tokens.unk in self._tokenizer.encode(character)
-
-
-def unseen_flag(characters: tuple[str, ...]) -> str:
-    """Returns the flag that names unseen characters."""
-    more = f" and {len(characters) - MAX_NAMED} more" if len(characters) > MAX_NAMED else ""
-    return UNSEEN + ", ".join(map(repr, characters[:MAX_NAMED])) + more

@@ -18,8 +18,8 @@ from transformer.decoding import Search
 from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.evaluation.tokenization import Tokenization, fitting_tokenization
-from transformer.pipelines.translation.config import BATCH_TOKENS
-from transformer.pipelines.translation.segmentation import EXTRA_TOKENS
+from transformer.pipelines.translation.config import BATCH_TOKENS, default_batch_tokens
+from transformer.pipelines.translation.segment import EXTRA_TOKENS
 from transformer.pipelines.translation.translator import Translator
 from transformer.reporting.record import translation_lines
 from transformer.run.recipe import Recipe, TaskDefaults, complete_by_corpus_size
@@ -178,16 +178,17 @@ class TranslationTask(Task):
         assert task_data.text is not None
         longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
         search = Search(retry_degenerate=False, min_tokens=0 if limit is None else limit - 1)
+        on_gpu = next(model.parameters()).device.type == "cuda"
         translator = Translator(
             model,
             task_data.text,
             max_source_tokens=longest,
             max_target_tokens=limit,
             search=search,
+            batch_tokens=min(default_batch_tokens(search.beam, on_gpu=on_gpu), training.budget_at_once),
             split="none",
             copy=False,
         )
-        translator = translator.with_options(batch_tokens=min(translator.batch_tokens, training.budget_at_once))
         translations: dict[int, str] = {}
         for lines in batches:
             trim_heap()

@@ -1,13 +1,11 @@
 """Translations and their scores, in a worker."""
 
-import json
 import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
+from transformer.decoding import Search
 from transformer.decoding.length_penalties import paper_length_penalty
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.alignment_output import word_alignment
@@ -20,15 +18,10 @@ from transformer.serving.engine.options import TaskOptions, without_surrogates
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item
 
-MAX_TRANSLATORS: Final = 8
-"""Number of option sets whose translators are kept for each model."""
 TERMINOLOGY_BEAM: Final = 8
 """Beam size for translations with required phrases if none is named, as in `transformer translate`."""
 MIN_SCORE: Final = -1e9
 """Score of a translation that the model holds impossible, since JSON has no infinity."""
-
-_translators: WeakKeyDictionary[Translator, OrderedDict[str, Translator]] = WeakKeyDictionary()
-"""Translators with other options, by the translator that was loaded; least recently used first."""
 
 
 def translate(translator: Translator, items: Sequence[Item], options: TaskOptions) -> list[dict[str, Any]]:
@@ -38,17 +31,24 @@ def translate(translator: Translator, items: Sequence[Item], options: TaskOption
         ServiceError: An option is invalid.
         ConfigError: Prefixes are combined with a shortlist.
     """
-    chosen, with_alignment = _with_options(translator, options), options.flag("alignment")
+    search, terminology = _search_of(translator, options), _terminology_of(options)
+    with_alignment = options.flag("alignment")
     lines = [without_surrogates(item.text) for item in items]
     prefixes = [without_surrogates(item.prefix) for item in items]
     # A client who chose the seed gets the same translation in any batch, so its lines are all the first of a text.
-    is_alone = chosen.search.sampling is not None and options.seed() is not None
+    is_alone = options.seed() is not None and search.sampling is not None
     batches = [slice(i, i + 1) for i in range(len(lines))] if is_alone else [slice(None)]
     results: list[dict[str, Any]] = []
     for batch in batches:
         required = prefixes[batch] if any(prefixes[batch]) else None
-        for translation in chosen.translations(lines[batch], prefixes=required):
-            links = word_alignment(chosen, translation) if with_alignment else None
+        try:
+            translations = translator.translations(
+                lines[batch], search=search, terminology=terminology, prefixes=required
+            )
+        except (ConfigError, DataError) as error:
+            raise options.refusal(error) from error
+        for translation in translations:
+            links = word_alignment(translator, translation) if with_alignment else None
             results.append(_result(translation, links))
     return results
 
@@ -66,44 +66,35 @@ def _score_result(result: PairScore) -> dict[str, Any]:
     return {"score": _finite(result.score), "per_token": _finite(result.per_token), "tokens": len(result.token_scores)}
 
 
-def _with_options(translator: Translator, options: TaskOptions) -> Translator:
-    """Returns a translator with the options of a request, the same one for the same options.
+def _terminology_of(options: TaskOptions) -> Terminology | None:
+    """Returns the terminology of a request; None for that of the translator.
+
+    Raises:
+        ServiceError: A term or the kind of a span is invalid.
+    """
+    try:
+        terminology = Terminology(options.texts("banned"), options.pairs("glossary"), options.texts("protected"))
+    except (ConfigError, DataError) as error:
+        raise options.refusal(error) from error
+    return terminology if terminology.is_active else None
+
+
+def _search_of(translator: Translator, options: TaskOptions) -> Search:
+    """Returns the search of a request.
 
     Raises:
         ServiceError: An option is invalid.
     """
-    is_sampled, has_seed = bool(options.values.get("temperature")), options.seed() is not None
-    if is_sampled and not has_seed:
-        return _make_translator(translator, options)  # each call with another seed
-    ignored = {"alignment"} if is_sampled else {"alignment", "seed"}
-    relevant = {name: value for name, value in options.values.items() if name not in ignored and value is not None}
-    if not relevant:
-        return translator
-    key = json.dumps(relevant, sort_keys=True)
-    known = _translators.setdefault(translator, OrderedDict())
-    if key not in known:
-        known[key] = _make_translator(translator, options)
-    known.move_to_end(key)
-    while len(known) > MAX_TRANSLATORS:
-        known.popitem(last=False)[1].close()
-    return known[key]
-
-
-def _make_translator(translator: Translator, options: TaskOptions) -> Translator:
-    changes: dict[str, Any] = {}
     n_best = options.integer("n_best", 1)
+    beam = max(translator.search.beam, n_best)
+    needs_beam = options.pairs("glossary") or set(options.texts("protected")) - {"tags"}
+    if needs_beam and beam < TERMINOLOGY_BEAM:
+        beam = TERMINOLOGY_BEAM
+    changes: dict[str, Any] = {"beam": options.integer("beam", beam), "n_best": n_best}
     try:
-        terminology = Terminology(options.texts("banned"), options.pairs("glossary"), options.texts("protected"))
-        if terminology.is_active:
-            changes["terminology"] = terminology
-        beam = max(translator.search.beam, n_best)
-        if terminology.requires_phrases and beam < TERMINOLOGY_BEAM:
-            beam = TERMINOLOGY_BEAM
-        search: dict[str, Any] = {"beam": options.integer("beam", beam), "n_best": n_best}
         if options.values.get("length_penalty") is not None:
-            search["length_penalty"] = paper_length_penalty(options.number("length_penalty", 0.0))
-        search["sampling"] = sampling_of(options)
-        return translator.with_options(search=replace(translator.search, **search), **changes)
+            changes["length_penalty"] = paper_length_penalty(options.number("length_penalty", 0.0))
+        return replace(translator.search, **changes, sampling=sampling_of(options))
     except (ConfigError, DataError) as error:
         raise options.refusal(error) from error
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from transformer.pipelines.translation.completeness import lacks_sentences
+from transformer.pipelines.translation.checks import lacks_sentences, unseen_flag
 from transformer.pipelines.translation.flag_summary import FlagSummary
 from transformer.pipelines.translation.results import Alternative, Translation
-from transformer.pipelines.translation.unseen import unseen_flag
 from transformer.text.sentences import count_sentences
 
 

@@ -162,7 +162,7 @@ def test_search_and_check_agree_on_what_counts(tiny_run: Path, line: str, span: 
     """Catches a number or address that counts although it ends a word or another number (`sechs5`)."""
     terminology = Terminology(protected=["numbers", "urls"])
     translator = load(tiny_run, search=Search(8), terminology=terminology)
-    constraints = translator.segmenter.constraint_tokenizer.constraints(line)
+    constraints = translator.segmenter.phrases.constraints(line, translator.terminology)
     (constraint,) = (constraint for constraint in constraints if constraint.joined)
     (joined,), tokenizer = constraint.joined, translator.tokenizers.target
     outcomes = set[bool]()

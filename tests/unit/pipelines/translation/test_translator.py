@@ -15,8 +15,8 @@ from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models.transformer.config import TransformerConfig
 from transformer.pipelines.auto import load, make_translator
 from transformer.pipelines.translation.config import BATCH_TOKENS
-from transformer.pipelines.translation.segment_search import SegmentSearcher
-from transformer.pipelines.translation.segmentation import Segmenter
+from transformer.pipelines.translation.search import SegmentSearcher
+from transformer.pipelines.translation.segment import Segmenter
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
 
@@ -32,7 +32,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[int]]:
             finished = len(request.source) != 4
             yield index, [Hypothesis(request.source[:-1], -1.0, finished=finished, ranking_score=-1.0)]
 
-    substitute(monkeypatch, "segment_search.search_each", echo)
+    substitute(monkeypatch, "search.search_each", echo)
     return sources
 
 
@@ -169,22 +169,21 @@ def test_a_line_draws_the_same_in_any_chunk(tiny_run: Path) -> None:
     assert together[0] != together[3], "the same line at another index uses other random numbers"
 
 
-def test_options_are_changed_in_a_copy(tiny_run: Path) -> None:
-    """Catches a copy that changes its original, loses an option, or bans what an earlier terminology banned."""
+def test_options_of_a_call_hold_for_it_alone(tiny_run: Path) -> None:
+    """Catches a call that changes the translator, loses a setting, or bans what the default terminology bans."""
     banning = load(tiny_run, search=Search(3), terminology=Terminology(banned=["1"]), workers=1)
-    changed = banning.with_options(terminology=Terminology(), search=Search(2, min_tokens=3), max_source_tokens=10**6)
-    assert (changed.model, changed.search.banned, changed.search.beam) == (banning.model, (), 2)
-    assert changed.batch_tokens == banning.batch_tokens == 2 * BATCH_TOKENS
-    assert changed.max_source_tokens == changed.model.src_pos.seq_len
+    search = Search(2, min_tokens=3)
+    changed = banning.begin(["one"], search=search, terminology=Terminology()).options
+    assert (changed.search.banned, changed.search.beam, changed.batch_tokens) == ((), 2, 2 * BATCH_TOKENS)
     assert changed.description == banning.description
-    assert banning.search.banned
-    assert banning.with_options(search=GREEDY).batch_tokens == BATCH_TOKENS
-    assert banning.max_source_tokens < changed.max_source_tokens, "by default, what training has seen"
+    assert banning.begin(["one"], search=GREEDY).options.batch_tokens == BATCH_TOKENS
+    assert banning.begin(["one"], search=GREEDY).options.search.banned == banning.search.banned != ()
     lines = [source for source, _ in digit_pairs(9)]
-    expected = load(tiny_run, search=Search(2, min_tokens=3), workers=1).translations(lines)
-    assert [translation.alternatives for translation in changed.translations(lines)] == [
-        translation.alternatives for translation in expected
-    ]
+    expected = load(tiny_run, search=search, workers=1).translations(lines)
+    found = banning.translations(lines, search=search, terminology=Terminology())
+    assert [translation.alternatives for translation in found] == [translation.alternatives for translation in expected]
+    everywhere = load(tiny_run, max_source_tokens=10**6)
+    assert banning.max_source_tokens < everywhere.max_source_tokens == everywhere.model.src_pos.seq_len
 
 
 def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Sequence[int]]) -> None:
@@ -194,7 +193,7 @@ def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Seq
             setattr(echo, name, getattr(echo, name))
     with pytest.warns(DeprecationWarning, match="setting Translator.task is deprecated"):
         echo.task = "one "
-    assert echo.task == echo.with_options().task == "one "
+    assert echo.task == echo.segmenter.config.task == "one "
     (translation,) = echo.translations(["two. three. four. five. six. seven. eight"])
     lead = echo.tokenizers.source.encode("one")
     assert len(searched) > 1

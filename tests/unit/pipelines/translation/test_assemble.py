@@ -1,16 +1,18 @@
 """Assembly: one translation per line, with what the reader should know. No model is needed."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
 from transformer.decoding import Hypothesis, Search
-from transformer.pipelines.translation.assembly import Assembler
+from transformer.pipelines.translation.assemble import Assembler
+from transformer.pipelines.translation.checks import Checker
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.inline_tags import TagFreeLine
-from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE
-from transformer.pipelines.translation.segment_search import SearchedSegment
-from transformer.pipelines.translation.segmentation import Segment, SegmentedLine
+from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Translation
+from transformer.pipelines.translation.search import SearchedSegment
+from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.text.sentence_splitting import SplitLine
 from transformer.tokenizers.config import TokenizerConfig
@@ -22,6 +24,14 @@ TOKENIZERS = TokenizerPair.train(lambda: ["one two"] * 9, lambda: ["1 2 3"] * 9,
 def assembler(**options: Any) -> Assembler:
     config = TranslatorConfig(max_source_tokens=8, max_target_tokens=96, **options)
     return Assembler(config, TOKENIZERS, aligner=cast(Any, None))  # it is asked for the places of tags alone
+
+
+def checked(line: SegmentedLine, searched: Sequence[SearchedSegment], **options: Any) -> Translation:
+    """Returns the translation of a line with the flags of the checks."""
+    made = assembler(**options)
+    checker = Checker(made.config, TOKENIZERS)
+    (result,) = checker.check([line], [searched], made.assemble([line], [searched]))
+    return result.translation
 
 
 def segment(text: str, prefix: tuple[int, ...] = ()) -> Segment:
@@ -44,7 +54,7 @@ def test_segments_are_joined_rank_by_rank() -> None:
     """Catches a best segment beside the second best of another, a lost segment, and scores of a part of the line."""
     line = line_of("one. two", "one.", "two", words=[0, 1])
     first, second = line.segments
-    translation = assembler().assemble(line, [searched(first, "1 2", "2 2"), searched(second, "3", "1", "2")])
+    translation = checked(line, [searched(first, "1 2", "2 2"), searched(second, "3", "1", "2")])
     assert [alternative.text for alternative in translation.alternatives] == ["1 2 3", "2 2 1"]
     assert [alternative.score for alternative in translation.alternatives] == [-3.0, -5.0]
     assert translation.sources == (tuple(first.tokens), tuple(second.tokens))
@@ -54,7 +64,7 @@ def test_segments_are_joined_rank_by_rank() -> None:
 
 def test_a_line_without_segments_stays_empty() -> None:
     """Catches an empty line that is lost."""
-    translation = assembler().assemble(line_of(""), [])
+    translation = checked(line_of(""), [])
     assert translation.alternatives == (EMPTY_ALTERNATIVE,)
     assert (translation.text, translation.flags, translation.sources, translation.words) == ("", (), (), None)
 
@@ -66,7 +76,7 @@ def test_flags_say_what_happened_to_any_segment() -> None:
     ends = searched(first, "1")
 
     def flags(other: SearchedSegment, **options: Any) -> tuple[str, ...]:
-        cut, *others = assembler(**options).assemble(line, [ends, other]).flags
+        cut, *others = checked(line, [ends, other], **options).flags
         assert cut == "longer than 8 tokens without a sentence end; cut within a sentence"
         return tuple(others)
 
@@ -82,7 +92,7 @@ def test_a_repetition_is_flagged_unless_the_source_repeats_too() -> None:
     """Catches a loop that no flag names, and a chant that is taken for one."""
     for text, flags in (("one two " * 3, ("the translation repeats itself",)), ("one " * 12, ())):
         line = line_of(text, text)
-        assert assembler().assemble(line, [searched(line.segments[0], "1 " * 9)]).flags == flags
+        assert checked(line, [searched(line.segments[0], "1 " * 9)]).flags == flags
 
 
 @pytest.mark.parametrize(
@@ -97,5 +107,5 @@ def test_a_prefix_that_was_cut_is_flagged(prefix: tuple[int, ...], flag: str | N
     """Catches a beginning that was asked for and is silently not there."""
     source = segment("one two one two", prefix)
     line = SegmentedLine("one", TagFreeLine("one"), SplitLine(["one"]), (source,))
-    translation = assembler(search=Search(min_tokens=9)).assemble(line, [searched(source, "1 2 3 1 2")])
+    translation = checked(line, [searched(source, "1 2 3 1 2")], search=Search(min_tokens=9))
     assert translation.flags == (() if flag is None else (flag,))

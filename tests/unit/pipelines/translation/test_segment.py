@@ -10,8 +10,8 @@ from transformer.data.source_text import SourceText
 from transformer.decoding import Search
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.constraints import ConstraintTokenizer
-from transformer.pipelines.translation.segmentation import (
+from transformer.pipelines.translation.constraints import PhraseTokenizer
+from transformer.pipelines.translation.segment import (
     EXTRA_TOKENS,
     MAX_CHARACTERS,
     MAX_UNBROKEN,
@@ -31,10 +31,9 @@ EOS = 2
 
 def segmenter(**options: Any) -> Segmenter:
     config = TranslatorConfig(**{"max_source_tokens": 8, "max_target_tokens": 96, **options})
-    constraint_tokenizer = ConstraintTokenizer(TOKENIZERS.target, config.terminology)
     seen = None if config.source_text is None else config.source_text.characters
     unseen = UnseenCharacters(TOKENIZERS.source, seen)
-    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], constraint_tokenizer, unseen)
+    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], PhraseTokenizer(TOKENIZERS.target), unseen)
 
 
 def test_every_line_has_its_own_segments_in_order() -> None:
@@ -229,7 +228,7 @@ def test_texts_are_encoded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["one two three. four five. " * n for n in (40, 1, 1, 7)] + ["", "three"]
     expected = segmenter().segment(lines)
     for size in (1, 30, 100):
-        substitute(monkeypatch, "segmentation.BLOCK_CHARACTERS", size)
+        substitute(monkeypatch, "segment.BLOCK_CHARACTERS", size)
         assert segmenter().segment(lines) == expected
 
 

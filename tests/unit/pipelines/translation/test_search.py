@@ -13,8 +13,8 @@ from transformer.blocks import causal_mask
 from transformer.decoding import GraphedSearcher, Hypothesis, Request, Sampling, Search
 from transformer.errors import ConfigError
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.segment_search import SegmentSearcher
-from transformer.pipelines.translation.segmentation import EXTRA_TOKENS
+from transformer.pipelines.translation.search import SegmentSearcher
+from transformer.pipelines.translation.segment import EXTRA_TOKENS
 
 
 def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_limit_is_input_plus_fifty_within_the_positions(tiny_run: Path, monkeypa
             limits.append(request.limit)
             yield index, [Hypothesis([], 0.0, finished=True, ranking_score=0.0)]
 
-    substitute(monkeypatch, "segment_search.search_each", no_search)
+    substitute(monkeypatch, "search.search_each", no_search)
     translator = load(tiny_run, search=Search(retry_degenerate=False))
     translator.translate(["one"])
     tokens = len(translator.tokenizers.source.encode("one")) + 1
@@ -92,7 +92,7 @@ def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatc
             loops = not is_retry and len(request.source) > 2
             yield index, [Hypothesis([7] * 8 if loops else [5, 6], -1.0, finished=True, ranking_score=-1.0)]
 
-    substitute(monkeypatch, "segment_search.search_each", looping)
+    substitute(monkeypatch, "search.search_each", looping)
     translator = load(tiny_run)
     sizes = [len(translator.tokenizers.source.encode(line)) + 1 for line in ("one", "one two", "one two three")]
     assert sizes == [2, 3, 4], "this test needs lines of different lengths"
@@ -115,8 +115,8 @@ def test_translations_cut_on_request_are_searched_once(tiny_run: Path, monkeypat
             (index, [Hypothesis([5, 6], -1.0, finished=False, ranking_score=-1.0)]) for index in range(counts[-1])
         )
 
-    substitute(monkeypatch, "segment_search.search_each", cut)
-    for search, searched in ((Search(max_tokens=2), [2, 0]), (Search(), [2, 2])):
+    substitute(monkeypatch, "search.search_each", cut)
+    for search, searched in ((Search(max_tokens=2), [2]), (Search(), [2, 2])):
         counts.clear()
         translations = load(tiny_run, search=search).translations(["one", "one two"])
         assert counts == searched
@@ -153,15 +153,13 @@ def test_a_gpu_keeps_its_graphs_for_the_next_text(tiny_run: Path, monkeypatch: p
         devices.append(device)
         return GraphedSearcher(model, search, torch.device("cpu"), *arguments)
 
-    substitute(monkeypatch, "segment_search.GraphedSearcher", on_cpu)
+    substitute(monkeypatch, "search.GraphedSearcher", on_cpu)
     translator = load(tiny_run, search=Search(3, retry_degenerate=False), precision="float32", workers=1)
     lines = [source for source, _ in digit_pairs(12)]
     expected = translator.translate(lines)
     assert not devices
     gpu, searcher = torch.device("cuda"), translator.searcher
-    translator.searcher = SegmentSearcher(
-        searcher.generator, translator.models, translator.config, translator.special_tokens, gpu
-    )
+    translator.searcher = SegmentSearcher(searcher.generators, translator.models, translator.special_tokens, gpu)
     assert [translator.translate(lines), translator.translate(lines)] == [expected, expected]
     assert devices == [gpu]
     translator.close()

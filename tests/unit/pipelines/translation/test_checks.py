@@ -2,8 +2,9 @@
 
 import pytest
 
-from transformer.pipelines.translation.fidelity import SubstitutedLine, changed_spans, repeats_word
+from transformer.pipelines.translation.checks import changed_spans, repeats_word
 from transformer.pipelines.translation.results import Alternative, Translation
+from transformer.pipelines.translation.retry import SubstitutedLine
 
 
 @pytest.mark.parametrize(

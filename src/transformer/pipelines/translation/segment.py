@@ -1,4 +1,4 @@
-"""Segmentation of lines: the texts that a model translates, with their tokens and what is required of each."""
+"""The first stage of a translation: lines become segments, the texts that a model translates, with their tokens."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Final
 from transformer.decoding import Constraint, Tokens
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.constraints import ConstraintTokenizer
+from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.terminology import without_addresses
 from transformer.pipelines.translation.unseen import UnseenCharacters
@@ -75,23 +75,28 @@ class SegmentedLine:
     unseen: tuple[str, ...] = ()
     prefix: str = ""
 
+    @property
+    def number(self) -> int:
+        """The number of the line in its text, by which its random streams are numbered; 0 without segments."""
+        return self.segments[0].number // SEEDS_PER_LINE if self.segments else 0
+
 
 @dataclass(frozen=True)
 class Segmenter:
     """Splits lines into segments.
 
     Attributes:
-        config: Completed options of the translator.
+        config: Options of the call.
         tokenizers: Tokenizers of both sides.
         sources: Source tokenizer of each model of the ensemble; the first one is that of the pair.
-        constraint_tokenizer: Tokenizer of the terminology's phrases.
+        phrases: Tokenizer of the terminology's phrases.
         unseen: Finds characters that did not occur in training.
     """
 
     config: TranslatorConfig
     tokenizers: TokenizerPair
     sources: Sequence[Tokenizer]
-    constraint_tokenizer: ConstraintTokenizer
+    phrases: PhraseTokenizer
     unseen: UnseenCharacters
 
     def segment(
@@ -143,8 +148,12 @@ class Segmenter:
     def by_sentence(self, line: SegmentedLine) -> SegmentedLine:
         """Returns a line that is split at all of its sentence ends."""
         split, tokens = self._split_text(self.config.task + line.tag_free.text, max_sentences=1)
-        segments = self._segments(split, tokens, line.prefix, line.segments[0].number // SEEDS_PER_LINE)
+        segments = self._segments(split, tokens, line.prefix, line.number)
         return replace(line, split=split, segments=tuple(segments))
+
+    def substituted(self, line: SegmentedLine, text: str) -> SegmentedLine:
+        """Returns the segments of a text that stands for a line, with the line's random streams."""
+        return self.segment([text], None, line.number)[0]
 
     def _content(self, text: str) -> str:
         """Returns a text without the language code before it."""
@@ -236,7 +245,9 @@ class Segmenter:
                 prefix=start,
                 limit=self._limit(len(piece) + 1 + len(start)),
                 number=line_number * SEEDS_PER_LINE + index,
-                required=self.constraint_tokenizer.constraints(text.removeprefix(self.config.task.rstrip())),
+                required=self.phrases.constraints(
+                    text.removeprefix(self.config.task.rstrip()), self.config.terminology
+                ),
             )
 
     def _prefixes(self, split: SplitLine, prefix: str) -> list[Tokens]:

@@ -1,0 +1,104 @@
+"""The third stage of a translation: the translations of the segments of a line become one, with the line's tags."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from transformer.pipelines.translation.alignment import Aligner
+from transformer.pipelines.translation.config import TranslatorConfig
+from transformer.pipelines.translation.inline_tags import TagFreeLine, count_units, restore_tags, tagged_word_ids
+from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
+from transformer.pipelines.translation.search import SearchedSegment
+from transformer.pipelines.translation.seen_words import seen_units, seen_words
+from transformer.pipelines.translation.segment import SegmentedLine
+from transformer.tokenizers.pair import TokenizerPair
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Joins the translations of segments to translations of lines.
+
+    Attributes:
+        config: Options of the call.
+        tokenizers: Tokenizers of both sides.
+        aligner: Word aligner, which finds the places of inline tags.
+    """
+
+    config: TranslatorConfig
+    tokenizers: TokenizerPair
+    aligner: Aligner
+
+    def assemble(
+        self, lines: Sequence[SegmentedLine], searched: Sequence[Sequence[SearchedSegment]]
+    ) -> list[Translation]:
+        """Returns the translations of lines, with their tags and the white space around them.
+
+        Args:
+            lines: Lines.
+            searched: Segments of each line, with their translations, in order.
+        """
+        return [self._assemble(*pair) for pair in zip(lines, searched, strict=True)]
+
+    def _assemble(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> Translation:
+        translation = self._copy(line) if line.is_copied else self._join(line, searched)
+        if line.tag_free.elements and not line.is_copied:
+            units = seen_units(line.tag_free.text, self.tokenizers.source.normalize)
+            translation = transfer_tags(self.aligner, line.text, line.tag_free, translation, units)
+        return translation.with_outer_space(line.text, *line.outer)
+
+    def _copy(self, line: SegmentedLine) -> Translation:
+        """Returns the line, without its language code, as its own translation."""
+        code = self.tokenizers.source.language_prefix(line.text)
+        text = line.text[len(code) :].lstrip() if code else line.text
+        is_copied = bool(text) and not line.too_long
+        return Translation((replace(EMPTY_ALTERNATIVE, text=text),), is_copied=is_copied)
+
+    def _join(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> Translation:
+        """Joins the hypotheses of all segments of a line rank by rank, the best ones with each other."""
+        target, penalty = self.tokenizers.target, self.config.search.length_penalty
+        ranks = zip(*(segment.hypotheses for segment in searched), strict=False)
+        alternatives = tuple(Alternative.join(rank, target, penalty) for rank in ranks) or (EMPTY_ALTERNATIVE,)
+        sources = tuple(tuple(segment.tokens) for segment in line.segments)
+        words = self._source_words(line)
+        mapped = None if words is None else (words, [*range(len(alternatives[0].text.split()))])
+        return Translation(alternatives, (), sources, mapped)
+
+    def _source_words(self, line: SegmentedLine) -> list[int] | None:
+        """Returns for each word that the model sees the word of the line; None if all are those of the line."""
+        seen, n_words = [], 0
+        for piece in line.split.pieces:
+            seen += [n_words + word for word in seen_words(piece, self.tokenizers.source.normalize)]
+            n_words += len(piece.split())
+        if line.split.words is not None:
+            return [line.split.words[word] for word in seen]
+        return None if seen == [*range(n_words)] else seen
+
+
+def transfer_tags(
+    aligner: Aligner, line: str, tag_free: TagFreeLine, translation: Translation, source_units: Sequence[int]
+) -> Translation:
+    """Inserts the tags of a line into its translation, around the units that attend to the units they enclosed.
+
+    Args:
+        aligner: Aligner of the translation model.
+        line: Line with tags.
+        tag_free: The same line without its tags.
+        translation: Translation of the line without tags.
+        source_units: For each unit that the model sees, the unit of the line without tags, see `seen_units`.
+    """
+    alternatives: list[Alternative] = []
+    flags = list(translation.flags)
+    for rank, alternative in enumerate(translation.alternatives):
+        segments = list(zip(translation.sources, alternative.tokens, strict=True))
+        origins = aligner.origins(segments, source_units, count_units(alternative.text))
+        text, empty = restore_tags(tag_free, alternative.text, origins)
+        alternatives.append(replace(alternative, text=text))
+        flags += [f"no word corresponds to the content of {tag!r}; the tag is empty" for tag in empty if not rank]
+    best = alternatives[0].text
+    word_ids = tagged_word_ids(tag_free.text, line)
+    sources = (
+        word_ids
+        if translation.words is None
+        else [word_ids[min(word, len(word_ids) - 1)] for word in translation.words[0]]
+    )
+    words = sources, tagged_word_ids(translation.text, best)
+    return replace(translation, alternatives=tuple(alternatives), flags=tuple(flags), words=words)

@@ -1,0 +1,306 @@
+"""The fourth stage of a translation: checks that only report what is wrong with it, or what its reader should know."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+import regex
+
+from transformer.decoding import RETRY_NGRAM, Search, repeats_itself
+from transformer.pipelines.translation.config import TranslatorConfig
+from transformer.pipelines.translation.inline_tags import TAG
+from transformer.pipelines.translation.results import Translation
+from transformer.pipelines.translation.search import SearchedSegment
+from transformer.pipelines.translation.segment import SegmentedLine
+from transformer.pipelines.translation.terminology import ADDRESS, PATTERNS
+from transformer.text.sentences import count_sentences, has_letter
+from transformer.tokenizers.pair import TokenizerPair
+
+LONG_RATIO: Final = 4
+LONG_EXTRA: Final = 5
+"""A translation of more than LONG_RATIO x source + LONG_EXTRA tokens is too long; such pairs are not trained on."""
+MISSING_PART: Final = 0.5
+"""Part of a sentence of mean length by which a translation that lacks sentences must be too short."""
+MAX_NAMED: Final = 8
+"""Maximum number of characters that a flag names."""
+UNSEEN: Final = "never seen in training: "
+"""Beginning of the flag that names such characters."""
+_TAG: Final = regex.compile(TAG)
+NUMBER: Final = regex.compile(PATTERNS["numbers"])
+_DIGITS: Final = re.compile(r"\d+")
+_SEPARATOR: Final = re.compile(r"(?<=\d)[.,'\u00a0\u202f](?=\d)")
+"""Separator of thousands or decimals, which differ between languages."""
+_WRITTEN_OUT: Final = 2
+"""Maximum number of digits of a number that a translation may write as a word, or the other way round."""
+_REPEATS: Final = 3
+"""Number of times in a row that a word of a translation may not occur, unless one of the source does."""
+
+
+class Problem(IntEnum):
+    """Problem of a translation that a second search may solve; the worst comes first."""
+
+    DEGENERATE = 0
+    """It was cut at the default limit, is far too long, or repeats itself unlike its source."""
+    LACKS_SENTENCES = 1
+    """It has fewer sentences than its source, and is shorter accordingly."""
+    EMPTY = 2
+    """It is empty, although the source has letters."""
+    REPEATS_WORD = 3
+    """A word occurs three times in a row, unlike any word of the source."""
+    CHANGES_SPANS = 4
+    """A number or an address of the source is missing, or one was invented."""
+
+
+@dataclass(frozen=True)
+class CheckedLine:
+    """A line with its translation and what the checks found.
+
+    Attributes:
+        line: The line.
+        searched: Its segments with their translations.
+        translation: Its translation, with a flag for each finding.
+        problem: The worst problem that a second search may solve; None if there is none.
+        changed: Numbers and addresses that the translation changed.
+    """
+
+    line: SegmentedLine
+    searched: Sequence[SearchedSegment]
+    translation: Translation
+    problem: Problem | None = None
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Checks translations; changes nothing but their flags.
+
+    Attributes:
+        config: Options of the call.
+        tokenizers: Tokenizers of both sides.
+    """
+
+    config: TranslatorConfig
+    tokenizers: TokenizerPair
+
+    def check(
+        self,
+        lines: Sequence[SegmentedLine],
+        searched: Sequence[Sequence[SearchedSegment]],
+        translations: Sequence[Translation],
+    ) -> list[CheckedLine]:
+        """Returns the lines with their translations, flagged, and with the worst problem of each.
+
+        Args:
+            lines: Lines.
+            searched: Segments of each line, with their translations.
+            translations: Translation of each line.
+        """
+        return [self._check(*triple) for triple in zip(lines, searched, translations, strict=True)]
+
+    def _check(self, line: SegmentedLine, searched: Sequence[SearchedSegment], translation: Translation) -> CheckedLine:
+        if line.is_copied:
+            too_long = (f"{line.too_long}; copied untranslated",) if line.too_long else ()
+            has_code = self.tokenizers.source.language_prefix(line.text)
+            flags = (*too_long, *(self._language_warnings(line) if has_code else ()))
+            return CheckedLine(line, searched, replace(translation, flags=flags))
+        changed = self._changed_spans(line, translation)
+        flags = (
+            *self._language_warnings(line),
+            *self._splitting_warnings(line),
+            *quality_warnings(searched, self.config.search),
+            *self._prefix_warnings(line),
+            *translation.flags,
+            *self.config.terminology.violations(line.text, translation.text),
+            *([unseen_flag(line.unseen)] if line.unseen else []),
+            *([f"the translation changes {listed(changed)}"] if changed else []),
+        )
+        problem = self._problem(line, searched, translation, bool(changed))
+        return CheckedLine(line, searched, replace(translation, flags=flags, unseen=line.unseen), problem, changed)
+
+    def _problem(
+        self, line: SegmentedLine, searched: Sequence[SearchedSegment], translation: Translation, has_changed: bool
+    ) -> Problem | None:
+        """Returns the worst problem of a translation."""
+        search = self.config.search
+        if search.retry_degenerate and any(is_degenerate(segment, search) for segment in searched):
+            return Problem.DEGENERATE
+        if self.config.split == "auto" and not self.config.task and self._lacks_sentences(line, searched):
+            return Problem.LACKS_SENTENCES
+        if self._is_compared(line) and not translation.text.strip() and has_letter(line.text):
+            return Problem.EMPTY
+        if self._is_compared(line) and repeats_word(line.text, translation.text):
+            return Problem.REPEATS_WORD
+        return Problem.CHANGES_SPANS if has_changed else None
+
+    def _is_compared(self, line: SegmentedLine) -> bool:
+        """Whether a translation must resemble its line: the output of a task need not, nor one that was begun."""
+        return bool(self.config.search.retry_degenerate and not self.config.task and line.segments and not line.prefix)
+
+    def _changed_spans(self, line: SegmentedLine, translation: Translation) -> tuple[str, ...]:
+        """Returns the numbers and addresses that a translation changes, if no search was required to write them."""
+        if not self._is_compared(line) or self.config.terminology.requires_phrases:
+            return ()
+        return tuple(changed_spans(line.text, translation.text))
+
+    def _lacks_sentences(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> bool:
+        """Whether the translation of a segment seems to lack sentences of its source, see `lacks_sentences`."""
+        config, target = self.config, self.tokenizers.target
+        for text, segment in zip(line.split.pieces, searched, strict=True):
+            n_sentences = count_sentences(text, config.source_language)
+            if n_sentences < 2:
+                continue
+            translation = target.decode(segment.best.tokens)
+            n_tokens = len(segment.segment.tokens), segment.best.length
+            n_translated = count_sentences(translation, config.target_language)
+            if lacks_sentences((n_sentences, n_translated), n_tokens, config.length_ratio):
+                return True
+        return False
+
+    def _language_warnings(self, line: SegmentedLine) -> list[str]:
+        """Returns a warning about a missing or unknown language code at the start of a line."""
+        text = self.config.task * bool(line.text.strip()) + line.text
+        warning = self.tokenizers.source.language_warning(text)
+        return [warning] if warning else []
+
+    def _splitting_warnings(self, line: SegmentedLine) -> list[str]:
+        """Returns warnings about a line that was split."""
+        limit = self.config.max_source_tokens
+        flags: list[str] = []
+        if not line.split.is_clean:
+            flags.append(f"longer than {limit} tokens without a sentence end; cut within a sentence")
+        if len(line.segments) > 1 and not self.config.task and self.tokenizers.source.kind == "published":
+            flags.append(f"longer than {limit} tokens; a prefix for the model only precedes its first part")
+        return flags
+
+    def _prefix_warnings(self, line: SegmentedLine) -> list[str]:
+        """Returns warnings about a requested prefix that was cut."""
+        flags: list[str] = []
+        if any(len(segment.prefix) >= segment.limit for segment in line.segments):
+            flags.append("the requested prefix is longer than the model's limit; it was cut")
+        if any(self.tokenizers.target.special_tokens.unk in segment.prefix for segment in line.segments):
+            flags.append("the requested prefix has characters outside the vocabulary; it was cut before them")
+        return flags
+
+
+def quality_warnings(searched: Sequence[SearchedSegment], search: Search) -> list[str]:
+    """Returns warnings about the best translations of the segments of a line."""
+    flags: list[str] = []
+    if not all(segment.best.finished for segment in searched):
+        flags.append("the translation did not end and was cut at the limit")
+    elif any(is_long(segment, search) for segment in searched):
+        flags.append("the translation is far longer than its source")
+    elif any(is_degenerate(segment, search) for segment in searched):
+        flags.append("the translation repeats itself")
+    if any(segment.retried for segment in searched):
+        flags.append(
+            f"the first translation looped or did not end; searched again without repeated {RETRY_NGRAM}-grams"
+        )
+    return flags
+
+
+def is_degenerate(searched: SearchedSegment, search: Search) -> bool:
+    """Whether a translation was cut at the default limit, is far too long, or repeats itself unlike its source."""
+    is_cut = not searched.best.finished and search.max_tokens is None
+    loops = repeats_itself(searched.best.tokens) and not repeats_itself(searched.segment.tokens)
+    return is_cut or loops or is_long(searched, search)
+
+
+def is_long(searched: SearchedSegment, search: Search) -> bool:
+    """Whether a translation is longer than in any training pair; its prefix and required phrases do not count."""
+    constraints = searched.segment.required
+    n_required = sum(constraint.times * max(map(len, constraint.variants)) for constraint in constraints)
+    n_fixed = len(searched.segment.prefix) + n_required
+    longest = LONG_RATIO * len(searched.segment.tokens) + LONG_EXTRA + n_fixed
+    return len(searched.best.tokens) > max(longest, search.min_tokens)
+
+
+def lacks_sentences(n_sentences: tuple[int, int], n_tokens: tuple[int, int], length_ratio: float) -> bool:
+    """Whether a translation seems to lack sentences: it has fewer than its source, and is shorter accordingly.
+
+    A translation of all sentences may have fewer, because it joins some, or because its script does not mark their
+    ends; then it is not shorter than others.
+
+    Args:
+        n_sentences: Number of sentences of the source and of the translation.
+        n_tokens: Number of tokens of both.
+        length_ratio: Mean number of target tokens per source token in the training text.
+    """
+    if n_sentences[1] >= n_sentences[0]:
+        return False
+    return n_tokens[1] < length_ratio * n_tokens[0] * (n_sentences[0] - MISSING_PART) / n_sentences[0]
+
+
+def changed_spans(line: str, translation: str) -> list[str]:
+    """Returns the numbers and addresses of a line that its translation changed; empty if none, or if it has no letter.
+
+    A number may have other separators (1,000 and 1.000). A time of the day may be given by 24 hours (2:30 and 14:30).
+    A number of at most two digits may be written as a word.
+    """
+    plain = _TAG.sub(" ", line), _TAG.sub(" ", translation)
+    if not any(map(str.isdigit, plain[0])) and not ADDRESS.search(plain[0]):
+        return []
+    if not has_letter(plain[0]):
+        return []
+    addresses = [Counter(ADDRESS.findall(text)) for text in plain]
+    if addresses[0] != addresses[1]:
+        return [*(addresses[0] - addresses[1])] or [*addresses[0]] or [*(addresses[1] - addresses[0])]
+    texts = [ADDRESS.sub(" ", text) for text in plain]
+    return _changed_numbers(*texts)
+
+
+def _changed_numbers(line: str, translation: str) -> list[str]:
+    """Returns the numbers that a translation lacks; those that it invents, if it lacks none."""
+    if Counter(_DIGITS.findall(line)) == Counter(_DIGITS.findall(translation)):
+        return []
+    source, target = (Counter(map(_ascii, _DIGITS.findall(_SEPARATOR.sub("", text)))) for text in (line, translation))
+    missing, invented = source - target, target - source
+    for hour in list(missing):
+        afternoon = str(int(hour) + 12) if len(hour) <= len("12") else ""
+        if invented[afternoon]:
+            missing -= Counter([hour])
+            invented -= Counter([afternoon])
+    if not invented:
+        missing = Counter({number: n for number, n in missing.items() if len(number) > _WRITTEN_OUT})
+    if not missing:  # a number with leading zeros was never written as a word
+        short = {_ascii(number) for number in _DIGITS.findall(translation) if len(number) <= _WRITTEN_OUT}
+        return [number for number in invented if number not in short or number in source]
+    standing = [match[0] for match in NUMBER.finditer(line)]
+    return [
+        number
+        for number in dict.fromkeys(standing)
+        if missing.keys() & set(map(_ascii, _DIGITS.findall(_SEPARATOR.sub("", number))))
+    ]
+
+
+def _ascii(digits: str) -> str:
+    """Returns a number without leading zeros, in the digits 0 to 9; one of a thousand digits as it is."""
+    return str(int(digits)) if len(digits) < 1000 else digits
+
+
+def repeats_word(line: str, translation: str) -> bool:
+    """Whether a word of a translation occurs three times in a row, unlike any word of its line."""
+    return _longest_run(translation) >= _REPEATS > _longest_run(line)
+
+
+def _longest_run(text: str) -> int:
+    """Returns how often a word of letters occurs in a row at most."""
+    longest = run = 0
+    before = ""
+    for word in re.findall(r"\w+", _TAG.sub(" ", text).casefold()):
+        run = run + 1 if word == before else 1
+        longest, before = max(longest, run if word.isalpha() else 0), word
+    return longest
+
+
+def unseen_flag(characters: tuple[str, ...]) -> str:
+    """Returns the flag that names unseen characters."""
+    more = f" and {len(characters) - MAX_NAMED} more" if len(characters) > MAX_NAMED else ""
+    return UNSEEN + ", ".join(map(repr, characters[:MAX_NAMED])) + more
+
+
+def listed(spans: Sequence[str]) -> str:
+    """Returns spans for a flag."""
+    return f"{', '.join(map(repr, spans)):.100}"

@@ -1,0 +1,253 @@
+"""The last stage of a translation: lines with a problem are searched for once more, and better translations are kept.
+
+Only this file decides which lines are tried again, how, and at what cost. A line is tried again at most once, in other
+words or with one more rule of the search. No search is required to write a number that the first one changed: a model
+that does not expect a number writes it first and then little that makes sense.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+import regex
+
+from transformer.decoding import RETRY_NGRAM, Search
+from transformer.pipelines.translation.assemble import Assembler
+from transformer.pipelines.translation.checks import (
+    NUMBER,
+    CheckedLine,
+    Checker,
+    Problem,
+    is_degenerate,
+    listed,
+)
+from transformer.pipelines.translation.config import TranslatorConfig
+from transformer.pipelines.translation.inline_tags import TAG
+from transformer.pipelines.translation.results import Translation
+from transformer.pipelines.translation.search import SearchedSegment, SegmentSearcher, group_by_line
+from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
+from transformer.pipelines.translation.terminology import ADDRESS
+
+RETRY_WITHOUT_PAIRS: Final = 2
+"""Length of the n-grams that may not be repeated where a word was."""
+SUBSTITUTES: Final = ("30", "50", "40", "20", "70", "60", "80", "90")
+"""Numbers that models copy reliably, since they are frequent in all corpora."""
+ATTEMPTS: Final = 3
+"""Number of choices of substitutes that a line is translated with. All are searched for at once."""
+_AMOUNT: Final = rf"[+#$€£¥]?{NUMBER.pattern}(?: {NUMBER.pattern})*+(?: ?[%€])?"
+"""A number with its sign or currency, or several with a space between, such as a telephone number."""
+SPAN: Final = regex.compile(rf"(?P<tag>{TAG})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A second search for one line.
+
+    Attributes:
+        line: The line, or a text that stands for it, with the segments of the second translation.
+        search: Options of the search.
+        note: Flag of the translation if it is taken.
+        known: Results of segments that need no second search, by their places.
+        substituted: What stands for the numbers and addresses of the line; None if it is the line itself.
+    """
+
+    line: SegmentedLine
+    search: Search
+    note: str = ""
+    known: dict[int, SearchedSegment] = field(default_factory=dict)
+    substituted: "SubstitutedLine | None" = None
+
+
+@dataclass(frozen=True)
+class Retrier:
+    """Tries lines with a problem once more, and keeps what is better.
+
+    Attributes:
+        config: Options of the call.
+        segmenter: The first stage.
+        searcher: The second stage.
+        assembler: The third stage.
+        checker: The fourth stage.
+    """
+
+    config: TranslatorConfig
+    segmenter: Segmenter
+    searcher: SegmentSearcher
+    assembler: Assembler
+    checker: Checker
+
+    def retry(self, checked: Sequence[CheckedLine]) -> list[CheckedLine]:
+        """Returns the lines with better translations where a second search found them.
+
+        Args:
+            checked: Lines with their translations, checked.
+        """
+        results = list(checked)
+        attempts = [(i, attempt) for i, line in enumerate(checked) for attempt in self._attempts(line)]
+        if not attempts:
+            return results
+        tried = self._translate([attempt for _, attempt in attempts])
+        for (i, attempt), (line, searched, translation) in zip(attempts, tried, strict=True):
+            if results[i] is not checked[i]:  # an earlier attempt was taken
+                continue
+            finished = self._finished(checked[i], attempt, line, searched, translation)
+            if finished is not None and _is_better(finished, checked[i]):
+                flags = (*finished.translation.flags, *([attempt.note] if attempt.note else []))
+                results[i] = replace(finished, translation=replace(finished.translation, flags=flags))
+        return results
+
+    def _attempts(self, checked: CheckedLine) -> Iterator[Attempt]:
+        """Yields what is tried for the problem of a line, all of it at once; the first that is better is taken."""
+        line, search = checked.line, self.config.search
+        if checked.problem is Problem.DEGENERATE:
+            limit = min(search.no_repeat_ngram or RETRY_NGRAM, RETRY_NGRAM)
+            known = {i: part for i, part in enumerate(checked.searched) if not is_degenerate(part, search)}
+            yield Attempt(line, replace(search, no_repeat_ngram=limit), known=known)
+        elif checked.problem is Problem.LACKS_SENTENCES:
+            note = "the translation lacked sentences; translated sentence by sentence"
+            yield Attempt(self.segmenter.by_sentence(line), search, note)
+        elif checked.problem is Problem.EMPTY:
+            yield Attempt(line, replace(search, min_tokens=1), "the first translation was empty; searched again")
+        elif checked.problem is Problem.REPEATS_WORD:
+            note = "the first translation repeated a word; searched again"
+            yield Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
+        elif checked.problem is Problem.CHANGES_SPANS:
+            changed = listed(checked.changed)
+            note = f"the first translation changed {changed}; translated with other numbers instead"
+            for number in range(ATTEMPTS):
+                if substituted := SubstitutedLine.of(line.text, checked.changed, number):
+                    segmented = self.segmenter.substituted(line, substituted.text)
+                    yield Attempt(segmented, search, note, substituted=substituted)
+
+    def _translate(self, attempts: Sequence[Attempt]) -> list[tuple[SegmentedLine, list[SearchedSegment], Translation]]:
+        """Searches for all attempts, those with the same options together, and assembles their lines."""
+        by_search: dict[Search, list[int]] = defaultdict(list)
+        for number, attempt in enumerate(attempts):
+            by_search[attempt.search].append(number)
+        searched: dict[int, list[SearchedSegment]] = {}
+        for search, numbers in by_search.items():
+            asked = [
+                [segment for i, segment in enumerate(attempts[n].line.segments) if i not in attempts[n].known]
+                for n in numbers
+            ]
+            parts = self.searcher.search_again(
+                [segment for segments in asked for segment in segments], self.config, search
+            )
+            for number, new in zip(numbers, group_by_line([*map(len, asked)], parts, len(asked)), strict=True):
+                searched[number] = self._completed(attempts[number], new)
+        in_order = [searched[number] for number in range(len(attempts))]
+        lines = [attempt.line for attempt in attempts]
+        return list(zip(lines, in_order, self.assembler.assemble(lines, in_order), strict=True))
+
+    def _completed(self, attempt: Attempt, new: Sequence[SearchedSegment]) -> list[SearchedSegment]:
+        """Returns the results of all segments of an attempt, new and known ones."""
+        remaining = iter(new)
+        return [attempt.known.get(i) or next(remaining) for i in range(len(attempt.line.segments))]
+
+    def _finished(
+        self,
+        first: CheckedLine,
+        attempt: Attempt,
+        line: SegmentedLine,
+        searched: list[SearchedSegment],
+        translation: Translation,
+    ) -> CheckedLine | None:
+        """Returns an attempt as a checked translation of the line itself; None if a substitute did not survive."""
+        if first.problem is Problem.DEGENERATE:
+            search = self.config.search
+            searched = [
+                old if is_degenerate(new, search) else new if new is old else replace(new, retried=True)
+                for old, new in zip(first.searched, searched, strict=True)
+            ]
+            (translation,) = self.assembler.assemble([line], [searched])
+        if attempt.substituted is not None:
+            restored = attempt.substituted.restore(translation)
+            if restored is None:
+                return None
+            line = replace(line, text=first.line.text, unseen=first.line.unseen, outer=first.line.outer)
+            translation = restored.with_outer_space(line.text, *line.outer)
+        (finished,) = self.checker.check([line], [searched], [translation])
+        return finished
+
+
+def _is_better(second: CheckedLine, first: CheckedLine) -> bool:
+    """Whether a second translation has no problem, or a lesser one; some of its segments may loop less than before."""
+    if first.problem is Problem.DEGENERATE:
+        return any(segment.retried for segment in second.searched)
+    return second.problem is None or (first.problem is not None and second.problem > first.problem)
+
+
+@dataclass(frozen=True)
+class SubstitutedLine:
+    """A line in which other numbers stand for numbers and addresses, so that the model copies them.
+
+    Attributes:
+        text: The line with substitutes.
+        originals: What each substitute stands for.
+    """
+
+    text: str
+    originals: dict[str, str]
+
+    @classmethod
+    def of(cls, line: str, changed: Sequence[str], attempt: int) -> "SubstitutedLine | None":
+        """Replaces spans of a line; None if there are none, or more than substitutes.
+
+        Args:
+            line: The line, whose tags stay as they are.
+            changed: Spans that a translation changed; if none of them is a span of the line, all are replaced.
+            attempt: Number of the attempt from 0; each has other substitutes.
+        """
+        spans = [match["span"] for match in SPAN.finditer(line) if match["span"]]
+        replaced = {span for span in spans if any(part in span for part in changed)} or set(spans)
+        n_spans = sum(span in replaced for span in spans)
+        free = [number for number in SUBSTITUTES if number not in line]
+        if not 1 <= n_spans <= len(free):
+            return None
+        rotated = free[attempt % len(free) :] + free[: attempt % len(free)]
+        originals: dict[str, str] = {}
+
+        def substitute(match: regex.Match[str]) -> str:
+            if match["span"] not in replaced:
+                return match[0]
+            number = rotated[len(originals)]
+            originals[number] = match["span"]
+            return number
+
+        return cls(SPAN.sub(substitute, line), originals)
+
+    def restore(self, translation: Translation) -> Translation | None:
+        """Puts the originals back into a translation; None if its best text does not have each substitute once."""
+        alternatives = [
+            replace(other, text=text) for other in translation.alternatives if (text := self._restored(other.text))
+        ]
+        if not alternatives or not self._restored(translation.text):
+            return None
+        words = None
+        if any(" " in original for original in self.originals.values()):
+            seen = translation.words or (range(len(self.text.split())), range(len(translation.text.split())))
+            maps = self._word_map(self.text), self._word_map(translation.text)
+            words = [maps[0][word] for word in seen[0]], [maps[1][word] for word in seen[1]]
+        return replace(translation, alternatives=tuple(alternatives), words=words or translation.words)
+
+    def _word_map(self, text: str) -> list[int]:
+        """Returns for each word of a text with substitutes its word in the text with the originals."""
+        added, words = 0, []
+        for index, word in enumerate(text.split()):
+            words.append(index + added)
+            added += sum(self.originals[match[0]].count(" ") for match in self._numbers.finditer(word))
+        return words
+
+    @cached_property
+    def _numbers(self) -> re.Pattern[str]:
+        return re.compile(r"(?<![\w.,:/-])(?:" + "|".join(self.originals) + r")(?![\w:/])(?![.,]\d)")
+
+    def _restored(self, text: str) -> str:
+        """Returns a text with the originals; empty if it does not have each substitute once, as a word of its own."""
+        numbers = [match[0] for match in self._numbers.finditer(text)]
+        if sorted(numbers) != sorted(self.originals):
+            return ""
+        return self._numbers.sub(lambda match: self.originals[match[0]], text)
