@@ -218,10 +218,15 @@ def calls_between_files(translator: transformer.Translator, line: str) -> list[t
     calls: dict[tuple[str, str], None] = {}
 
     def record(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_back is not None and not frame.f_code.co_name.startswith("__"):
-            caller, called = (Path(place.f_code.co_filename) for place in (frame.f_back, frame))
-            if caller != called and caller.parent == called.parent == STAGES:
-                calls[caller.name, called.name] = None
+        called = Path(frame.f_code.co_filename)
+        if event != "call" or called.parent != STAGES or frame.f_code.co_name.startswith("__"):
+            return
+        before = frame.f_back
+        while before is not None and not before.f_code.co_filename.startswith(str(SOURCE)):  # the check of shapes
+            before = before.f_back
+        caller = Path(before.f_code.co_filename) if before else called
+        if caller != called and caller.parent == STAGES:
+            calls[caller.name, called.name] = None
 
     sys.setprofile(record)
     try:
