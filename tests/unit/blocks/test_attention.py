@@ -79,6 +79,18 @@ def test_fully_masked_rows_are_zero_with_finite_gradients(training: bool) -> Non
     assert torch.equal(attention_weights(query, key, mask)[1, :, 2], torch.zeros(H, S))
 
 
+def test_weights_of_bfloat16_inputs_are_computed_in_float32() -> None:
+    """Catches scaled scores, a softmax or weights in bfloat16, whose rounding errors are a thousand times as large."""
+    query, key = (torch.randn(B, H, n, E).bfloat16() * 2 for n in (T, 101))
+    mask = torch.rand(B, 1, T, 101) > 0.4
+    scores = (query @ key.transpose(2, 3)).double() / math.sqrt(E)  # the product of two bfloat16 matrices is rounded
+    expected = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+    weights = attention_weights(query, key, mask)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.double(), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, H, T), atol=1e-6, rtol=0)
+
+
 def test_multi_head_is_concatenated_heads() -> None:
     """Catches heads split along the wrong axis, swapped projections, and a missing bias."""
     d_model = H * E

@@ -142,6 +142,23 @@ def test_residual_orders() -> None:
     assert (branch_dropped(x, torch.sin) == x).float().mean() > 0.8
 
 
+@pytest.mark.parametrize("order", ["post", "pre"])
+def test_dropout_of_a_residual_connection_spares_the_input(order: str) -> None:
+    """Catches dropout of the sum or of the normalized sum, which at p = 0.999 leaves next to nothing of x."""
+    block = ResidualConnection(7, 0.999, order=order).train()
+    x, y = torch.randn(11, 13, 7), torch.randn(11, 13, 7)
+    dropped = block(x, lambda _: y)
+    spared = nn.functional.layer_norm(x, (7,), eps=1e-6) if order == "post" else x
+    is_spared = (dropped - spared).abs().amax(dim=-1) < 1e-5
+    assert is_spared.float().mean() > 0.95  # 0.999^7 = 0.993 of the rows lose all of y
+    block = ResidualConnection(7, 0.4, order=order).train()
+    torch.manual_seed(3)
+    result = block(x, lambda _: y)
+    torch.manual_seed(3)
+    total = x + nn.functional.dropout(y, 0.4)
+    torch.testing.assert_close(result, nn.functional.layer_norm(total, (7,), eps=1e-6) if order == "post" else total)
+
+
 def test_residual_takes_another_norm_and_refuses_another_order() -> None:
     """Catches a norm that is built regardless of what is passed in."""
     assert isinstance(ResidualConnection(5, 0.0, norm=nn.RMSNorm).norm, nn.RMSNorm)

@@ -243,6 +243,21 @@ def test_a_fused_optimizer_clips_as_the_formula_does() -> None:
             torch.testing.assert_close(optimizers[0].state[fused][name], optimizers[1].state[unfused][name])
 
 
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("share", [0.99, 1.01])
+def test_a_gradient_barely_above_the_limit_is_scaled(share: float, fused: bool) -> None:
+    """Catches a limit that holds only far above it, and one that scales what is below it."""
+    objective, batch = tiny_objective(), pair_rows([(3, 4)])
+    probe = TrainingState(objective, torch.optim.SGD(objective.parameters(), lr=0.0), 0, 1)
+    norm = train_step(probe, [batch], 0.0, clip_norm=0.0).gradient_norm
+    optimizer = torch.optim.Adam(objective.parameters(), lr=0.0, fused=fused)
+    result = train_step(TrainingState(objective, optimizer, 0, 1), [batch], 0.0, clip_norm=norm * share)
+    means = [optimizer.state[parameter]["exp_avg"].double() for parameter in objective.parameters()]
+    used = 10 * math.sqrt(sum(mean.square().sum().item() for mean in means))  # 1 - beta_1 = 0.1 of the gradient
+    assert result.gradient_norm == pytest.approx(norm, rel=1e-5)
+    assert used == pytest.approx(norm * min(share, 1.0), rel=1e-4)
+
+
 class InfiniteLoss(torch.nn.Module):
     """An infinite loss with a finite gradient."""
 
@@ -269,19 +284,25 @@ def test_a_batch_that_is_left_out_does_not_shorten_the_next() -> None:
 
 
 def test_dropout_depends_on_seed_step_and_micro_batch_alone() -> None:
-    """Catches randomness that depends on what ran before, such as a validation in between."""
+    """Catches one seed for all micro-batches, and randomness that depends on what ran before, such as a validation."""
     batch = pair_rows([(3, 4), (5, 1)])
 
-    def loss(seed: int, step: int, noise: bool) -> float:
+    def losses(seed: int, step: int, n_batches: int, noise: bool = False) -> list[float]:
+        """Returns the loss of each of several equal micro-batches of one step."""
         torch.manual_seed(5)
-        state = state_of(tiny_objective(dropout=0.4), seed)
+        state, sums = state_of(tiny_objective(dropout=0.4), seed), list[float]()
         state.step = step
+        state.objective.register_forward_hook(lambda *call: sums.append(call[2].loss_sum.item()))
         if noise:
             torch.rand(17)
-        return train_step(state, [batch], 0.0, 0.0).loss
+        result = train_step(state, [batch] * n_batches, 0.0, 0.0)
+        assert result.loss == pytest.approx(sum(sums) / (n_batches * batch.scored_tokens), rel=1e-6)
+        return sums
 
-    assert loss(1, 3, noise=False) == loss(1, 3, noise=True)
-    assert len({loss(1, 3, False), loss(1, 4, False), loss(2, 3, False)}) == 3
+    three = losses(1, 3, 3)
+    assert losses(1, 3, 3, noise=True) == three
+    assert losses(1, 3, 2) == three[:2]
+    assert len({*three, *losses(1, 4, 3), *losses(2, 3, 3)}) == 9
     assert derive_seed(1, 23) != derive_seed(12, 3)
     reseed(1, 2)
     first = torch.rand(1)
@@ -343,6 +364,46 @@ def test_adams_memory_is_there_before_the_first_update_and_changes_none() -> Non
         assert torch.equal(parameter, reference)
 
 
+def test_weight_decay_is_that_of_matrices_alone() -> None:
+    """Catches decay of biases and norms, decay of nothing, and decay that is added to the gradient as in plain L2."""
+    objective = tiny_objective()
+    for parameter in objective.parameters():
+        nn.init.normal_(parameter)
+    before = copy.deepcopy(objective)
+    optimizer = make_optimizer(objective, TrainingConfig(weight_decay=0.3))
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    for parameter in objective.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    kinds = {parameter.dim() for parameter in objective.parameters()}
+    assert kinds == {1, 2}
+    for parameter, old in zip(objective.parameters(), before.parameters(), strict=True):
+        torch.testing.assert_close(parameter, old * (1 - 0.1 * 0.3) if parameter.dim() == 2 else old)
+
+
+def test_adam_with_weight_decay_is_torchs_adamw() -> None:
+    """Catches other betas or another epsilon where weight decay is on; the reference has a loop per parameter."""
+    objective = tiny_objective()
+    reference = copy.deepcopy(objective)
+    optimizer = make_optimizer(objective, TrainingConfig(weight_decay=0.3))
+    settings = {"lr": 0.1, "betas": (0.9, 0.98), "eps": 1e-9, "foreach": False, "fused": False}
+    references = [
+        torch.optim.AdamW([parameter], weight_decay=0.3 if parameter.dim() == 2 else 0.0, **settings)
+        for parameter in reference.parameters()
+    ]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    for _ in range(5):
+        for parameter, expected in zip(objective.parameters(), reference.parameters(), strict=True):
+            parameter.grad = torch.randn_like(parameter)
+            expected.grad = parameter.grad.clone()
+        for stepped in (optimizer, *references):
+            stepped.step()
+    for parameter, expected in zip(objective.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(parameter, expected, atol=1e-5, rtol=1e-5)
+
+
 class Digits:
     """A dataset of twelve pairs of equal length."""
 
@@ -398,6 +459,24 @@ def test_loop_validates_saves_and_stops_at_max_steps(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 8))
     assert [row["bleu"] for row in rows if row["kind"] == "validation"] == [3, 9, 5, 4]
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_update_n_has_the_learning_rate_of_step_n(first: int, tmp_path: Path) -> None:
+    """Catches a schedule that is one step ahead or behind, also after resuming, and a logged rate that is not used."""
+    rates: list[float] = []
+    state = state_of(tiny_objective())
+    state.step = first
+    state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+    config = TrainingConfig(max_steps=first + 4, batch_tokens=16, best_metric="bleu", **EPOCH)
+    reporter = Reporter(tmp_path / "metrics.jsonl", config.max_steps, 1, quiet=True)
+    with closing(reporter), watch_signals() as interruption:
+        callbacks = Callbacks(lambda: {"bleu": 1.0, "loss": 1.0}, lambda progress: None, reporter, interruption)
+        train(state, Digits(), config, lambda step: step / 1024, Progress(step=first), callbacks)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    expected = [step / 1024 for step in range(first + 1, first + 5)]
+    assert rates == expected
+    assert [row["learning_rate"] for row in rows if row["kind"] == "train"] == expected
 
 
 def test_epoch_intervals_and_patience(tmp_path: Path) -> None:
