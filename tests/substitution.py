@@ -13,6 +13,8 @@ TARGETS = {
     "backend.CpuKernelMode": "transformer.training.backend.CpuKernelMode",
     "backend.instruction_set": "transformer.training.backend.instruction_set",
     "batches.CHUNK": "transformer.data.batches.CHUNK",
+    "checkpoint.rmtree": "transformer.training.checkpoint.shutil.rmtree",
+    "checkpoint.write_verified_folder": "transformer.training.checkpoint.write_verified_folder",
     "dispatch.gelu": "transformer.training.cpu_ops.dispatch.gelu",
     "disk_space.disk_usage": "transformer.storage.disk_space.shutil.disk_usage",
     "encoding.BlockEncoder.encode": "transformer.data.encoding.BlockEncoder.encode",

@@ -23,6 +23,7 @@ from transformer.decoding import (
     search_each,
 )
 from transformer.decoding.candidates import log_probabilities
+from transformer.decoding.logits_processors import forbid_early_eos
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
 from transformer.transformer import Transformer
 from unit.decoding.tiny_search import model_of, requests
@@ -234,6 +235,26 @@ def test_sentences_enter_while_others_are_searched(beam: int) -> None:
     assert any(admitted_late), "some must end before the last are read"
     for index, request in enumerate(asked):
         assert_same(results[index], by_lists(model, request, Search(beam)))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_sentences_that_enter_late_have_the_minimum_of_tokens_too(beam: int) -> None:
+    """Catches a minimum that is compared with the length of another sentence, which began earlier or later."""
+    model, search = model_of(3, vocabulary=13, ends=5.0), Search(beam, min_tokens=5)
+    asked = requests(3, [7 + 4 * (i % 3) for i in range(12)], vocabulary=13)
+    results = dict(search_each(model, asked, search, batch_tokens=20 * beam, refill_below=1.0))
+    for index, request in enumerate(asked):
+        (hypothesis,) = results[index]
+        assert len(hypothesis.tokens) >= 5
+        assert_same([hypothesis], by_lists(model, request, search))
+
+
+def test_the_minimum_of_tokens_is_counted_for_each_row() -> None:
+    """Catches EOS forbidden where another row is too short, or allowed where another row is long enough."""
+    log_p = torch.zeros(3, 2, 5)
+    forbid_early_eos(log_p, torch.zeros(3, 2, 7, dtype=torch.long), torch.tensor([4, 1, 3]), min_tokens=3, eos_id=EOS)
+    assert log_p[:, :, EOS].tolist() == [[0.0, 0.0], [NEVER, NEVER], [0.0, 0.0]]
+    assert log_p.isfinite().sum() == log_p.numel() - 2
 
 
 def test_what_never_ends_is_cut_and_comes_last() -> None:

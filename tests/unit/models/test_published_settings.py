@@ -2,12 +2,14 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig, GPT2Config, LlamaConfig, MarianConfig, T5Config, ViTConfig
 
 from transformer.bundle import Bundle
 from transformer.bundle.huggingface import infer_model_type, read_published, write_published
@@ -204,3 +206,68 @@ def test_attention_of_the_other_direction_is_refused(name: str, *, is_causal: bo
     published.read_config(family(name).config, {"is_causal": not is_causal}, {}, [])
     with pytest.raises(BundleError, match=f"is_causal={is_causal} is not known"):
         published.read_config(family(name).config, {"is_causal": is_causal}, {}, [])
+
+
+CLASSES: dict[str, type[Any]] = {
+    "bert": BertConfig, "gpt": GPT2Config, "llama": LlamaConfig, "marian": MarianConfig, "t5": T5Config,
+    "vit": ViTConfig,
+}  # fmt: skip
+HEADS = {
+    "bert": ["bert.pooler.dense.weight", "classifier.weight"],
+    "vit": ["vit.pooler.dense.weight", "classifier.weight"],
+}
+"""Names of parameters that make a reader read all of its settings."""
+LEFT_OUT = {
+    "gpt": {"d_ff": lambda config: 4 * config["d_model"]},
+    "llama": {"kv_heads": lambda config: config["h"], "d_k": lambda config: config["d_model"] // config["h"]},
+    "t5": {"decoder_layers": lambda config: config["N"]},
+}
+"""What the settings are that a configuration may leave to others of it."""
+LESS_PUBLISHED = {"llama": {"dropout"}, "t5": {"n_positions"}}
+"""Settings with a default here that `transformers` does not know, or no longer."""
+
+
+class Asked(dict[str, Any]):
+    """A configuration that records which settings a reader asks for."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.names: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns a setting and records its name."""
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def read_settings(name: str, published: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is read from a configuration, with the settings that it leaves to others filled in."""
+    files = {"vocab.json": b'{"<unk>": 1}'}
+    config = family(name).weights().read_config(family(name).config, published, files, HEADS.get(name, [])).model_dump()
+    filled = {our_name: value(config) for our_name, value in LEFT_OUT.get(name, {}).items() if config[our_name] is None}
+    return config | filled
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_defaults_are_those_of_transformers(name: str) -> None:
+    """Catches a setting that is absent from config.json and read as another value than its writer meant."""
+    asked, reference = Asked({}), CLASSES[name]()
+    ours = read_settings(name, asked)
+    known = {setting for setting in asked.names if hasattr(reference, setting)}
+    fmt = family(name).weights()
+    assert {hf_name for hf_name, _ in {**fmt.settings, **fmt.ids}.values()} - known <= (
+        LESS_PUBLISHED.get(name, set()) | {"decoder_start_token_id"}
+    )
+    for setting in sorted(known):
+        assert read_settings(name, {setting: getattr(reference, setting)}) == ours, setting
+    assert read_settings(name, {setting: getattr(reference, setting) for setting in known}) == ours
+
+
+def test_defaults_by_hand() -> None:
+    """Catches a default changed here and in `transformers` alike: published folders of all years rely on these."""
+    assert read_settings("bert", {})["eps"] == 1e-12
+    assert read_settings("llama", {})["eps"] == 1e-6
+    assert read_settings("gpt", {})["eps"] == 1e-5
+    assert read_settings("marian", {})["scale_embedding"] is False
+    assert read_settings("t5", {})["max_distance"] == 128
+    assert read_settings("t5", {})["start_id"] == 0

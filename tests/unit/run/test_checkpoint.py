@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from samples import tiny_recipe
+from substitution import substitute
 from transformer.errors import CheckpointError, ConfigError, DamageError, DataError
 from transformer.run.recipe import parse_recipe
 from transformer.run.resume import environment_changes, resumed_start
@@ -102,6 +103,33 @@ def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypa
     assert len(everything) >= 6
     assert {path.stat().st_ino for path in everything} <= set(before)
     assert folder.parent.stat().st_ino in synced
+
+
+def test_a_checkpoint_loses_its_name_before_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a kill during a removal that leaves half a checkpoint under its name, obsolete or saved again."""
+    names: list[str] = []
+
+    def interrupted(folder: Path, *, ignore_errors: bool) -> None:
+        """Removes a single file, as if the process were killed then."""
+        if folder.exists():
+            names.append(folder.name)
+            (folder / "manifest.json").unlink()
+
+    with monkeypatch.context() as patch:
+        substitute(patch, "checkpoint.rmtree", interrupted)
+        checkpoints = CheckpointManager(tmp_path, keep_last=1)
+        for step in (1, 2):
+            save(checkpoints, step, None)
+        assert names == [".removing-step-00000001"]
+        assert checkpoint_steps(tmp_path) == [2]
+    substitute(monkeypatch, "checkpoint.write_verified_folder", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save(checkpoints, 2, None)
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_lines_are_on_disk_before_their_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

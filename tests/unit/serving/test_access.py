@@ -1,11 +1,17 @@
-"""Identities of clients, and the tables that limit them."""
+"""Identities of clients, and the limits on them and on what they send."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from starlette.requests import Request
 
 from transformer.errors import ConfigError
 from transformer.serving.access import MAX_CLIENTS, Access, RateLimiter
+from transformer.serving.bodies import read_limited
 from transformer.serving.errors import ServiceError
+from transformer.serving.keys import Keys, hash_key
 from transformer.serving.settings import Limits, ServerSettings
 
 
@@ -93,3 +99,45 @@ def test_running_requests_are_counted() -> None:
         with pytest.raises(ZeroDivisionError):
             fail()
     assert not limited._running
+
+
+def body_of(chunks: Sequence[bytes], *, is_announced: bool) -> Request:
+    """Returns a request whose body arrives in chunks, with or without a header of its length."""
+    messages = [
+        {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
+        for number, chunk in enumerate(chunks, start=1)
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    length = str(sum(map(len, chunks))).encode()
+    headers = [(b"content-length", length)] if is_announced else []
+    return Request({"type": "http", "method": "POST", "headers": headers}, receive)
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+@pytest.mark.parametrize("sizes", [(17,), (5, 12), (16, 1)])
+def test_a_body_of_exactly_the_limit_is_read(sizes: tuple[int, ...], is_announced: bool) -> None:
+    """Catches a limit that is off by one, by the announced length or by what arrives."""
+    chunks = [b"x" * size for size in sizes]
+    content = asyncio.run(read_limited(body_of(chunks, is_announced=is_announced), 17))
+    assert content == b"x" * 17
+    with pytest.raises(ServiceError) as found:
+        asyncio.run(read_limited(body_of(chunks, is_announced=is_announced), 16))
+    assert (found.value.code, str(found.value)) == (
+        "too_large", "the body is larger than 16 bytes; split the request",
+    )  # fmt: skip
+
+
+def test_keys_are_compared_by_the_whole_hash() -> None:
+    """Catches keys that are compared by a part of their hashes, which others can share."""
+    key = "tf-one"
+    digest = hash_key(key)
+    assert Keys({"one": digest}).find(key) == "one"
+    for position, digit in enumerate(digest):
+        other = digest[:position] + ("1" if digit == "0" else "0") + digest[position + 1 :]
+        assert Keys({"other": other}).find(key) is None
+        assert Keys({"other": other, "one": digest}).find(key) == "one"
+    for part in ("", digest[:8], digest[:-1], digest + "0", digest.upper()):
+        assert Keys({"other": part}).find(key) is None

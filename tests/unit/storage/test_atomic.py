@@ -49,6 +49,45 @@ def test_a_file_is_not_in_place_before_it_is_on_disk(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Returns a list that grows with each sync and rename, and the inode of what is synced or renamed."""
+    fsync, recorded = os.fsync, list[tuple[str, int]]()
+
+    def recorded_fsync(handle: int) -> None:
+        recorded.append(("sync", os.fstat(handle).st_ino))
+        fsync(handle)
+
+    def recording(move: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+        def recorded_move(source: Path, target: Path) -> None:
+            recorded.append(("rename", os.stat(source).st_ino))  # noqa: PTH116
+            move(source, target)
+
+        return recorded_move
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(os, name, recording(getattr(os, name)))
+    return recorded
+
+
+def test_the_name_of_a_file_is_on_disk_too(tmp_path: Path, calls: list[tuple[str, int]]) -> None:
+    """Catches a rename that a power failure undoes although the caller was told that the file is written."""
+    replace_text(tmp_path / "a", "x")
+    file, parent = ((tmp_path / name).stat().st_ino for name in ("a", "."))
+    assert calls == [("sync", file), ("rename", file), ("sync", parent)]
+
+
+def test_the_name_of_a_folder_is_on_disk_too(tmp_path: Path, calls: list[tuple[str, int]]) -> None:
+    """Catches a folder whose files, entries or name are not on disk when the caller goes on."""
+    with whole_folder(tmp_path / "out") as folder:
+        (folder / "b").mkdir()
+        (folder / "b" / "a").write_text("x")
+    parent, final, inner, file = ((tmp_path / name).stat().st_ino for name in (".", "out", "out/b", "out/b/a"))
+    assert calls[-2:] == [("rename", final), ("sync", parent)]
+    assert sorted(calls[:-2]) == sorted(("sync", inode) for inode in (final, inner, file))
+
+
 def test_links_modes_and_long_names_are_kept(tmp_path: Path) -> None:
     """Catches a link replaced by a file, a private file that all can read, and a name made too long."""
     path, link = tmp_path / ("ü" * 127), tmp_path / "link"

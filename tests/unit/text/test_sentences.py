@@ -140,6 +140,22 @@ def test_words_of_one_letter(language: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("de", ["Sie ist die 7. Besucherin der Ausstellung.", "Er ist der 103. Besucher der Ausstellung."]),
+        ("de", ["Am 21. Oktober und am 365. Tag des Jahres kam Bach.", "Dann ging er."]),
+        ("da", ["Den 103. Gæst kom.", "Han gik."]),
+        ("cs", ["Přišel 103. Host.", "Odešel."]),
+        ("de", ["Das war im Jahr 1990.", "Besucher kamen."]),
+        ("en", ["He waited in room 103.", "Visitors came."]),  # no ordinal of English
+    ],
+)
+def test_ordinals_of_up_to_three_digits(language: str, expected: list[str]) -> None:
+    """Catches an ordinal number of three digits that ends a sentence, and a year that does not."""
+    assert sentences(" ".join(expected), language) == expected
+
+
+@pytest.mark.parametrize(
     "space", ["\xa0", "\x85", "\u2003", "\u2028", "\u202f", "\u3000", " " * 4, " " * 6, "\t", "\u200b \u200b"]
 )
 def test_white_space_of_any_kind_makes_no_difference(space: str) -> None:
