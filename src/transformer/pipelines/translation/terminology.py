@@ -22,10 +22,13 @@ ADDRESS: Final = regex.compile(
 )
 """An address of a page, a file or mail; brackets in pairs and no punctuation at its end belong to it."""
 _DOMAIN: Final = regex.compile(
-    r"(?<!\S)[<(\[]*(?:[a-z0-9][a-z0-9-]*+\.)+(?:[a-z]{2}|com|org|net|edu|gov|info|int|mil|app|dev)"
+    r"(?<!\S)[<(\[]*(?:[a-z0-9][a-z0-9-]*+\.(?=[a-z0-9]))++(?:[a-z]{2}|com|org|net|edu|gov|info|int|mil|app|dev)"
     r"(?::\d+)?(?:[/?#]\S*)?[>)\].,;:!?]*(?!\S)"
 )
-"""A word that is the name of a host, perhaps with a path. Within a sentence, two words may look so."""
+"""A word that is the name of a host, perhaps with a path. Within a sentence, two words may look so.
+
+Labels are matched possessively, because releasing one label after another would take quadratic time.
+"""
 PATTERNS: Final[dict[str, str]] = {
     "urls": ADDRESS.pattern,
     "tags": TAG,
