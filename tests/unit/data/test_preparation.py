@@ -77,8 +77,8 @@ def repeated(pairs: list[tuple[str, str]], folder: Path, block: int) -> list[boo
 
 def test_duplicates_are_pairs_not_sides(tmp_path: Path) -> None:
     """Catches dropping a second translation of a source, and pairs that only differ in where the source ends."""
-    pairs = [("a", "b"), ("a", "c"), ("a", "b"), ("a b", "c"), ("a", "b c")]
-    assert repeated(pairs, tmp_path / "x", 2) == [False, False, True, False, False]
+    pairs = [("a", "b"), ("a", "c"), ("a", "b"), ("a b", "c"), ("a", "b c"), ("ab", "c"), ("a", "bc"), ("", "abc")]
+    assert repeated(pairs, tmp_path / "x", 2) == [row == 2 for row in range(len(pairs))]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("de")), min_size=1, max_size=40), st.integers(1, 7))
@@ -210,6 +210,21 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
     assert plan(1, 4) != plan(1, 5)
     assert plan(1, 4) != plan(2, 4)
     assert {frozenset(ids) for ids in plan(1, 4)} != {frozenset(ids) for ids in plan(1, 5)}
+
+
+def test_batches_come_in_random_order() -> None:
+    """Catches batches that stay sorted by length, so that a run ends every epoch with the longest examples."""
+    lengths = np.random.default_rng(0).integers(1, 30, (500, 2)).astype(np.int32)
+    epochs = [
+        [int(lengths[ids].max()) for ids in plan_epoch(lengths, 200, seed, epoch)]
+        for seed in (1, 2)
+        for epoch in range(10)
+    ]
+    assert all(sorted(longest) == sorted(epochs[0]) and longest != sorted(longest) for longest in epochs)
+    half = len(epochs[0]) // 2
+    first, second = (np.mean([longest[part] for longest in epochs]) for part in (slice(half), slice(half, None)))
+    assert abs(first - second) < 2  # the standard deviation of the difference is 0.5
+    assert len({longest[0] for longest in epochs}) > 5
 
 
 def test_batches_waste_little() -> None:

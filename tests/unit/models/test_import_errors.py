@@ -137,14 +137,20 @@ def test_images_of_another_size_are_refused() -> None:
 
 @pytest.mark.parametrize("shared", ["all", "inputs"])
 def test_a_new_t5_knows_nothing(shared: str) -> None:
-    """Catches an output tied to the embeddings without scaling: its first loss is ten times that of guessing."""
+    """Catches an output tied to the embeddings without scaling, whose logits have a variance of d_model = 128.
+
+    The decoder's output has a mean square of 1. The logit of a token that does not occur in the texts is therefore drawn
+    from N(0, 1), and the mean loss of predicting one of V such tokens is ln(V) + 1/2, less (e - 1) / 2V.
+    """
     torch.manual_seed(1)
     t5 = family("t5")
     sizes = {"vocab_size": 500, "share_embeddings": shared, "dropout": 0.0}
     model = t5.build(t5.config.model_validate({**t5.presets()["tiny"], **sizes}))
-    tokens = torch.randint(3, 500, (8, 12))
-    loss = F.cross_entropy(model(tokens, tokens, None, None).flatten(0, 1), tokens.roll(1, 1).flatten())
-    assert loss.item() == pytest.approx(math.log(500), abs=1.5)
+    tokens = torch.randint(3, 200, (8, 12))
+    logits = model(tokens, tokens, None, None)[..., 200:].flatten(0, 1)
+    loss = (logits.logsumexp(dim=-1) - logits.mean(dim=-1)).mean()  # the mean over all labels
+    assert loss.item() == pytest.approx(math.log(300) + 0.5 - (math.e - 1) / 600, abs=0.04)  # 6 standard deviations
+    assert logits.var().item() == pytest.approx(1.0, abs=0.08)
 
 
 def test_a_t5_without_ranges_of_distances_is_refused() -> None:

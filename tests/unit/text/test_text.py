@@ -48,6 +48,14 @@ def test_lines_survive(lines: list[str]) -> None:
     assert read[1:] == [line.removesuffix("\r") for line in lines[1:]]
 
 
+def test_only_one_carriage_return_is_part_of_a_line_end() -> None:
+    """Catches spaces at the end of a line that are removed with its carriage return, and other carriage returns."""
+    stream = [b"a \t\r\n", b"b \n", b"c\r\r\n", b"\rd", b"\xc2\xa0\r\n"]
+    counts = LineCounts()
+    assert list(decode_lines(stream, "x", counts)) == ["a \t", "b ", "c\r", "\rd", "\xa0"]
+    assert counts.carriage_returns == 3
+
+
 def test_carriage_returns_are_stripped_and_counted_and_the_last_line_counts() -> None:
     r"""Catches `\r` kept as text, and a lost unterminated line."""
     counts = LineCounts()
