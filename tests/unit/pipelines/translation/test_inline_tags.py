@@ -3,7 +3,10 @@
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -11,8 +14,11 @@ from hypothesis import strategies as st
 
 from transformer.decoding import Sampling, Search
 from transformer.pipelines.auto import load
+from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.alignment_output import word_alignment
 from transformer.pipelines.translation.inline_tags import count_units, restore_tags, strip_tags, tagged_word_ids
+from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Translation
+from transformer.pipelines.translation.tag_transfer import transfer_tags
 from transformer.pipelines.translation.terminology import PATTERNS, Terminology, TerminologyCounts
 
 ANY_TAG = re.compile(r"<[^<>]+>")
@@ -77,6 +83,31 @@ def test_tags_that_separate_words() -> None:
 def test_tags_go_where_their_words_went(line: str, translation: str, origins: list[int | None], expected: str) -> None:
     """Catches an element that stays in place, loses a part, encloses foreign words, or leaves its parent."""
     assert restore_tags(strip_tags(line), translation, origins)[0] == expected
+
+
+class ReversingAligner:
+    """An aligner by which a translation has its words in the opposite order."""
+
+    def origins(
+        self, segments: Sequence[tuple[Sequence[int], Sequence[int]]], source_units: Sequence[int], target_units: int
+    ) -> list[int]:
+        """Returns the units of the source, last unit first."""
+        assert segments == [((7, 8, 9, 2), (5, 6, 4))]
+        assert target_units == len(source_units)
+        return list(reversed(source_units))
+
+
+def test_tags_go_where_the_aligner_finds_their_words() -> None:
+    """Catches words that are aligned in the order of the translation, or with those of another alternative."""
+    line = "<b>one</b> two three"
+    alternatives = tuple(
+        replace(EMPTY_ALTERNATIVE, text=text, tokens=((5, 6, 4),)) for text in ("drei zwei eins", "III II I")
+    )
+    translation = Translation(alternatives, ("cut",), ((7, 8, 9, 2),))
+    aligner = cast(Aligner, ReversingAligner())
+    tagged = transfer_tags(aligner, line, strip_tags(line), translation, [0, 1, 2])
+    assert [alternative.text for alternative in tagged.alternatives] == ["drei zwei <b>eins</b>", "III II <b>I</b>"]
+    assert (tagged.flags, tagged.sources) == (("cut",), translation.sources)
 
 
 def test_an_element_without_words_is_reported() -> None:
