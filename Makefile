@@ -43,9 +43,11 @@ test: check docs
 	set -e; for set in `$(BIN)/python -c $(SLOWER_SETS)`; do \
 		TRANSFORMER_KERNELS=$$set $(PYTEST) $(TWO_PROCESSES) $(KERNEL_TESTS); done
 
-# A kill at every operation of a save; a server that is stopped and whose workers are killed under load.
+# A kill at every operation of a save; a server that is stopped and whose workers are killed under load; tests against
+# deliberate faults.
 soak: develop
 	$(PYTEST) -m soak --durations=0
+	$(BIN)/python tools/mutate.py
 
 # Slow checks against other programs and the public package index; it needs the network.
 interop: develop
