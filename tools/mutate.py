@@ -26,6 +26,8 @@ COPIED: Final = ("src", "tests", "tools", "recipes", "pyproject.toml")
 FAST: Final = "not slow and not soak and not interop"
 SECONDS_PER_FAULT: Final = 300
 """Time after which the tests of a fault are stopped; a fault that hangs them counts as noticed."""
+PLUGINS: Final = ("pytest_timeout", "xdist.plugin")
+"""Plugins of pytest that the tests need; loading all that are installed would take half the time."""
 FAILED: Final = 1
 """Exit status of pytest if a test fails."""
 
@@ -478,7 +480,7 @@ def is_noticed(fault: Fault, source: str, copy: Path, number: int) -> bool:
 
 def environment_of(folder: Path) -> dict[str, str]:
     """Returns the environment in which the package is that of a copy of the project."""
-    return {**os.environ, "PYTHONPATH": str(folder / "src")}
+    return {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 def check_import(folder: Path) -> None:
@@ -495,7 +497,8 @@ def check_import(folder: Path) -> None:
 
 def run_tests(folder: Path, arguments: Sequence[str]) -> tuple[int, str]:
     """Runs fast tests of a copy of the project; returns the exit status of pytest and its output."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", FAST]
+    plugins = [argument for plugin in ("no:cacheprovider", *PLUGINS) for argument in ("-p", plugin)]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *plugins, "-m", FAST]
     try:
         result = subprocess.run(
             [*command, *arguments], cwd=folder, env=environment_of(folder), capture_output=True, text=True,

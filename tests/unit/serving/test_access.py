@@ -54,7 +54,7 @@ def test_wrong_proxies_are_refused_at_the_start() -> None:
 
 
 def test_the_rate_allows_bursts_and_recovers() -> None:
-    """Catches a limit that is too strict, too lax, or for ever."""
+    """Catches a limit that is too strict, too lax, or for ever, and a refusal that counts as a request."""
     now = 0.0
     rate = RateLimiter(60, clock=lambda: now)
     for _ in range(10):
@@ -63,6 +63,10 @@ def test_the_rate_allows_bursts_and_recovers() -> None:
         rate.take("a")
     assert found.value.retry_after == pytest.approx(1)
     rate.take("b")
+    now = 0.25
+    with pytest.raises(ServiceError) as found:
+        rate.take("a")  # a quarter of a request is none
+    assert found.value.retry_after == pytest.approx(0.75)
     now = 2.0
     rate.take("a")
     rate.take("a")
