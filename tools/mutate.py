@@ -1,8 +1,11 @@
 """Checks that tests notice deliberate faults: each is put into a copy of the project, and its nearest tests must fail.
 
-    python tools/mutate.py                  # all faults, one after another
-    python tools/mutate.py --only decoding  # those whose file, text or tests contain "decoding"
+    python tools/mutate.py
+    python tools/mutate.py --only decoding
     python tools/mutate.py --list
+
+Without options, it tries all faults, one after another. With `--only`, it tries those whose file, text or tests contain
+a text.
 
 Prints one line per fault, `killed` or `SURVIVED`. Exits with 1 if one survives, and with 2 if the table does not match
 the source or a test fails without a fault.
@@ -406,7 +409,7 @@ def try_faults(faults: Sequence[Fault]) -> list[Fault]:
         The faults that no test noticed.
 
     Raises:
-        MutationError: There is no fault, one does not match the source, or a test fails without a fault.
+        MutationError: No fault is selected, one does not match the source, or a test fails without a fault.
     """
     if not faults:
         raise MutationError("no fault is selected; see --list")
