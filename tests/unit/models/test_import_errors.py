@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from samples import digit_pairs, idx, write_lines
@@ -139,8 +138,8 @@ def test_images_of_another_size_are_refused() -> None:
 def test_a_new_t5_knows_nothing(shared: str) -> None:
     """Catches an output tied to the embeddings without scaling, whose logits have a variance of d_model = 128.
 
-    The decoder's output has a mean square of 1. The logit of a token that does not occur in the texts is therefore drawn
-    from N(0, 1), and the mean loss of predicting one of V such tokens is ln(V) + 1/2, less (e - 1) / 2V.
+    The decoder's output has a mean square of 1. The logit of a token that does not occur in the texts is therefore
+    drawn from N(0, 1), and the mean loss of predicting one of V such tokens is ln(V) + 1/2, less (e - 1) / 2V.
     """
     torch.manual_seed(1)
     t5 = family("t5")
