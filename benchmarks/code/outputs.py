@@ -20,11 +20,11 @@ from typing import Any
 ODD = [
     "", "   ", "7", "...", "example.com", "I paid 24986 for it.", "Call +49 30 5551 or mail anna@example.org.",
     "It was 1,000.50 euros on 6 June 1916.", "See https://example.org/a?b=1 for 3 more.", "Room 305, 10:40 to 11:00.",
-    "He said <b>yes</b> and <i>no</i>.", "Press <kbd>Ctrl</kbd> {name} %s times &amp; wait.",
-    "No, no, no, no!",
+    "He said <b>yes</b> and <i>no</i>.", "Press <kbd>Ctrl</kbd> {name} %s times &amp; wait.", "No, no, no, no!",
     "ha " * 40, "NATO AND THE EU MEET IN THE CITY.", "☃ is a snowman.", "Tom", "a",
-    "I like tea. You like milk. We talk.", "When it rains, I stay at home. When the sun shines, I go out. " * 6, "word " * 300, "x" * 400,
-    "  A line with space around it.  ", "Dr. Smith met Mr. Jones at 5 p.m. They left. It was late.",
+    "I like tea. You like milk. We talk.", "When it rains, I stay at home. When the sun shines, I go out. " * 6,
+    "word " * 300, "x" * 400, "  A line with space around it.  ",
+    "Dr. Smith met Mr. Jones at 5 p.m. They left. It was late.",
 ]  # fmt: skip
 """Lines with something that is treated in a way of its own."""
 PROGRAM = """

@@ -113,11 +113,6 @@ class TranslatorConfig:
             batch_tokens=self.batch_tokens or default_batch_tokens(self.search.beam, on_gpu=on_gpu),
         )
 
-    @property
-    def search_batch_tokens(self) -> int:
-        """Batch size of the search: one line at a time where translations must not depend on others."""
-        return 1 if self.deterministic else self.batch_tokens
-
 
 class TranslatorOptions(TypedDict, total=False):
     """The fields of `TranslatorConfig` as keyword arguments of `load`, for editors and type checkers."""

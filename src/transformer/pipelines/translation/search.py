@@ -116,7 +116,7 @@ class SegmentSearcher:
             segments: Segments.
             options: Options of the call.
         """
-        search, batch_tokens = _all_hypotheses(options.search), options.search_batch_tokens
+        search, batch_tokens = _all_hypotheses(options.search), _batch_tokens(options)
         n_tokens = search.beam * sum(len(segment.tokens) for segment in segments)
         pool = self._pool_for(n_tokens, options)
         if pool is not None:
@@ -156,7 +156,7 @@ class SegmentSearcher:
         if not segments:
             return []
         is_shared = self._pool is not None and self._pool.is_busy  # another text uses the other cores
-        run = partial(self._search_in_process, search=_all_hypotheses(search), batch_tokens=options.search_batch_tokens)
+        run = partial(self._search_in_process, search=_all_hypotheses(search), batch_tokens=_batch_tokens(options))
         with single_thread() if is_shared or options.deterministic else nullcontext():
             return self._collect(self._start(segments, replace(options, search=search), run))
 
@@ -228,13 +228,18 @@ class SegmentSearcher:
             for segment, hypotheses in zip(segments, results, strict=True)
             for hypothesis in hypotheses
         ]
-        penalties = iter(coverage_penalties(self._models, pairs, pending.options.search_batch_tokens, self._device))
+        penalties = iter(coverage_penalties(self._models, pairs, _batch_tokens(pending.options), self._device))
         ranked: list[list[Hypothesis]] = []
         for hypotheses in results:
             covered = [replace(hyp, coverage=search.coverage * next(penalties)) for hyp in hypotheses]
             covered.sort(key=lambda hyp: (hyp.finished, normalized_score(hyp, search.length_penalty)), reverse=True)
             ranked.append(covered[: search.n_best])
         return ranked
+
+
+def _batch_tokens(options: TranslatorConfig) -> int:
+    """Returns the batch size: one line at a time where translations must not depend on others."""
+    return 1 if options.deterministic else options.batch_tokens
 
 
 def _all_hypotheses(search: Search) -> Search:
