@@ -213,13 +213,15 @@ STAGES = SOURCE / "pipelines" / "translation"
 def calls_between_files(translator: transformer.Translator, line: str) -> list[tuple[str, str]]:
     """Returns which file of `STAGES` calls which other one while a line is translated, each pair once, in order.
 
-    Calls from packages below, such as a callback, and special methods of classes do not count.
+    Calls from packages below, such as a callback, special methods of classes and properties of records do not count.
     """
     calls: dict[tuple[str, str], None] = {}
 
     def record(frame: FrameType, event: str, _: object) -> None:
         called = Path(frame.f_code.co_filename)
-        if event != "call" or called.parent != STAGES or frame.f_code.co_name.startswith("__"):
+        name, owner = frame.f_code.co_name, type(frame.f_locals.get("self"))
+        is_reading = name.startswith("__") or isinstance(getattr(owner, name, None), property)
+        if event != "call" or called.parent != STAGES or is_reading:
             return
         before = frame.f_back
         while before is not None and not before.f_code.co_filename.startswith(str(SOURCE)):  # the check of shapes
