@@ -58,7 +58,7 @@ SLOW_FOLDERS = {"faults", "learning", "docs"}
 """Folders whose tests run whole commands or train models; all of them are slow."""
 TIME_LIMITS = {"soak": 7200, "interop": 3600, "slow": 900}
 """Seconds after which a test of a tier is stopped and named, because it hangs."""
-FAST_TEST_LIMIT = 60
+FAST_TEST_LIMIT = 120
 """The same for fast tests: eight times what the longest of them takes on two busy cores."""
 
 

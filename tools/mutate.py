@@ -241,7 +241,7 @@ DATA: Final = (
 )  # fmt: skip
 DECODING: Final = (
     Fault(
-        "decoding/length_penalties.py", "((5 + length) / 6) ** alpha", "((6 + length) / 7) ** alpha",
+        "decoding/length_penalties.py", "((5 + length) / 6) ** self.alpha", "((6 + length) / 7) ** self.alpha",
         "unit/decoding/test_config.py",
     ),
     Fault(
@@ -282,11 +282,11 @@ DECODING: Final = (
 )  # fmt: skip
 PIPELINES: Final = (
     Fault(
-        "pipelines/translation/segment_search.py", "((order[rank], hypotheses) for", "((rank, hypotheses) for",
+        "pipelines/translation/search.py", "((order[rank], hypotheses) for", "((rank, hypotheses) for",
         "unit/pipelines/translation/test_translator.py::test_n_lines_in_n_lines_out_in_order",
     ),
     Fault(
-        "pipelines/translation/tag_transfer.py", "text, empty = restore_tags(tag_free, alternative.text, origins)",
+        "pipelines/translation/assemble.py", "text, empty = restore_tags(tag_free, alternative.text, origins)",
         "text, empty = restore_tags(tag_free, alternative.text, sorted(origins, key=str))",
         "unit/pipelines/translation/test_inline_tags.py::test_tags_go_where_the_aligner_finds_their_words",
     ),
@@ -296,9 +296,9 @@ PIPELINES: Final = (
         "unit/pipelines/translation/test_inline_tags.py::test_tags_go_where_their_words_went",
     ),
     Fault(
-        "pipelines/translation/fidelity.py", "missing, invented = source - target, target - source",
+        "pipelines/translation/checks.py", "missing, invented = source - target, target - source",
         "missing, invented = source - target, Counter[str]()",
-        "unit/pipelines/translation/test_fidelity.py::test_changed_numbers_and_addresses",
+        "unit/pipelines/translation/test_checks.py::test_changed_numbers_and_addresses",
     ),
     Fault(
         "pipelines/translation/terminology.py", "key=len, reverse=True)", "key=len)",

@@ -1,7 +1,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from opened import NEEDS_BROWSER, go
-from transformer.blocks import causal_mask, padding_mask
+from transformer.blocks import DecoderLayer, causal_mask, padding_mask
 from transformer.bundle import Bundle, load_bundle
 from transformer.inspection.server import Inspector, InspectorServer
+from transformer.transformer import Transformer
 
 pytestmark = NEEDS_BROWSER
 
@@ -26,7 +27,12 @@ WEIGHTS = """async (module) => {
 
 @pytest.fixture
 def bundle(tiny_run: Path) -> Bundle:
-    return load_bundle(tiny_run)
+    """Returns a model whose every head has a large effect, whatever training made of it."""
+    loaded = load_bundle(tiny_run)
+    with torch.no_grad():
+        for layer in cast("Transformer", loaded.model).decoder.layers:
+            cast("DecoderLayer", layer).cross_attention_block.W_o.weight *= 16
+    return loaded
 
 
 @pytest.fixture
@@ -88,7 +94,7 @@ def test_a_muted_head_changes_the_loss(opened: Any, bundle: Bundle) -> None:
     heads.get_by_label("head 2").check()
     compute(opened)
     expected = loss_of(bundle, *logits_and_labels(bundle, muted=1))
-    assert expected != pytest.approx(plain, rel=1e-2)
+    assert expected != pytest.approx(plain, rel=3e-3)
     assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
     weights = opened.evaluate(WEIGHTS, MUTED)
     assert max(weights[1]) == 0 < max(weights[0])
@@ -102,7 +108,7 @@ def test_a_masked_source_token_changes_the_loss(opened: Any, bundle: Bundle) -> 
     opened.locator("input[name=mask-1]").check()
     compute(opened)
     expected = loss_of(bundle, *logits_and_labels(bundle, masked=1))
-    assert expected != pytest.approx(loss_of(bundle, *logits_and_labels(bundle)), rel=1e-2)
+    assert expected != pytest.approx(loss_of(bundle, *logits_and_labels(bundle)), rel=3e-3)
     assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
 
 

@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformer.pipelines.translation.tag_transfer import transfer_tags
 
 from transformer.decoding import Sampling, Search
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.alignment_output import word_alignment
+from transformer.pipelines.translation.assemble import transfer_tags
 from transformer.pipelines.translation.inline_tags import count_units, restore_tags, strip_tags, tagged_word_ids
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Translation
 from transformer.pipelines.translation.terminology import PATTERNS, Terminology, TerminologyCounts
