@@ -7,7 +7,7 @@ from functools import cached_property
 from threading import Lock
 from typing import Any, Final
 
-from transformer.serving.languages import base_language, canonical_tag
+from transformer.text.languages import base_language, canonical_tag
 from transformer.text.sentences import has_letter
 
 SAMPLE: Final = 2000

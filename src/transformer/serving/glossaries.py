@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from transformer.serving.errors import ServiceError
-from transformer.serving.languages import base_language, canonical_tag
 from transformer.serving.settings import ServerSettings
 from transformer.storage.atomic import replace_text
+from transformer.text.languages import base_language, canonical_tag
 
 Terms = tuple[tuple[str, str], ...]
 """Pairs of source and target term."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import ModelInfo
-from transformer.serving.languages import canonical_tag, matching_tag
+from transformer.text.languages import canonical_tag, matching_tag
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any, Final
 from transformer.serving.detection import Detection, Detector
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
-from transformer.serving.languages import canonical_tag, matching_tag
 from transformer.serving.markup import Markup, markup_template
 from transformer.serving.pairs import LanguagePairs, Route
 from transformer.serving.piece_results import PieceResult, pivoted, read_result
 from transformer.serving.settings import ServerSettings
 from transformer.serving.templates import Template, plain_template, word_numbers
+from transformer.text.languages import canonical_tag, matching_tag
 
 AUTO: Final = "auto"
 """Source language of a request whose texts' languages are to be detected."""

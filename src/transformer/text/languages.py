@@ -1,7 +1,8 @@
-"""Languages of text as BCP 47 tags: from options, file names, or the text itself."""
+"""Languages of text as BCP 47 tags: from options, requests, file names, or the text itself."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Final
 
@@ -21,6 +22,12 @@ AMBIGUOUS_CODES: Final = frozenset({
     "ve", "za",
 })  # fmt: skip
 """Codes of languages that name a country, a part of a file or a program far more often as the suffix of a file."""
+ALIASES: Final = {"pb": "pt-BR", "zt": "zh-Hant"}
+"""Codes of LibreTranslate that are not the tags of the languages they stand for."""
+MAX_TAG: Final = 35
+"""Number of characters of the longest tags; longer ones would fill the memory of tags seen."""
+NORWEGIAN, BOKMAL = "no", "nb"
+"""Tags of one language: Norwegian is written as Bokmål unless a tag says Nynorsk."""
 _LANGUAGE_NAME: Final = regex.compile(r"[\p{L}\p{M} ()'’-]{1,40}")
 MIN_NAME: Final = 4
 """Minimum length of the name of a language in Latin letters; shorter words are codes of languages."""
@@ -46,11 +53,62 @@ def parse_language(tag: str) -> str | None:
     return langcodes.standardize_tag(tag, macro=True)
 
 
+@lru_cache(maxsize=1024)
 def script_of_language(tag: str) -> str:
-    """Returns the usual script of a language as an ISO 15924 code, e.g. `Hans` for `zh`."""
+    """Returns the usual script of a language as an ISO 15924 code, e.g. `Hans` for `zh` and `Hant` for `zh-TW`."""
     import langcodes
 
     return langcodes.Language.get(tag).maximize().script or ""
+
+
+@lru_cache(maxsize=1024)
+def language_name(tag: str) -> str:
+    """Returns the English name of a language, e.g. `German`."""
+    import langcodes
+
+    return langcodes.Language.get(tag).display_name()
+
+
+def canonical_tag(tag: str) -> str:
+    """Returns the tag of a request in its canonical form, e.g. `pt-BR` for `PT_br`; empty if it is none."""
+    return _canonical(tag) if tag.isascii() and 2 <= len(tag) <= MAX_TAG else ""
+
+
+@lru_cache(maxsize=1024)
+def _canonical(tag: str) -> str:
+    return ALIASES.get(tag.lower()) or parse_language(tag.replace("_", "-")) or ""
+
+
+def base_language(tag: str) -> str:
+    """Returns the language of a canonical tag without script and region, e.g. `pt` for `pt-BR`."""
+    language = tag.partition("-")[0]
+    return NORWEGIAN if language == BOKMAL else language
+
+
+def matching_tag(tag: str, served: Iterable[str]) -> str | None:
+    """Returns the served tag that suits a requested one.
+
+    That is the same tag, or else the first of the same language in the same script, where likely subtags tell the
+    script (RFC 5646, Unicode CLDR): `zh-TW` is written in `Hant`. A language without script and region may also be
+    answered in another script of it.
+
+    Args:
+        tag: Requested tag, e.g. `DE`, `de-AT` or `EN-GB`.
+        served: Tags to choose from.
+
+    Returns:
+        One of `served` as it is written there; None if none suits.
+    """
+    wanted = canonical_tag(tag)
+    if not wanted:
+        return None
+    candidates = [(canonical_tag(other), other) for other in served]
+    same_language = [pair for pair in candidates if base_language(pair[0]) == base_language(wanted)]
+    script = script_of_language(wanted)
+    same_script = [pair for pair in same_language if script_of_language(pair[0]) == script]
+    same = [pair for pair in same_script if pair[0] == wanted]
+    fitting = same or same_script or ([] if "-" in wanted else same_language)
+    return fitting[0][1] if fitting else None
 
 
 def language_of_files(paths: Iterable[str]) -> str | None:

@@ -12,10 +12,10 @@ from serving_app import DETECTOR, TEST_SECONDS, fake_services
 from serving_fakes import MODELS, FakeEngine
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Job, ModelInfo
-from transformer.serving.languages import matching_tag
 from transformer.serving.pairs import LanguagePairs
 from transformer.serving.settings import Limits
 from transformer.serving.translation import TranslatedText, TranslateOptions
+from transformer.text.languages import matching_tag
 
 
 def translate(

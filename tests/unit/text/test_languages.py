@@ -11,6 +11,7 @@ from transformer.text.languages import (
     detect_language,
     language_of_column,
     language_of_files,
+    matching_tag,
     parse_language,
     script_of_language,
 )
@@ -120,3 +121,24 @@ def test_letters_are_counted_by_script() -> None:
         assert counts[script] >= 0.9 * len(letters), (script, counts)
         assert counts.total() == counts[script]
     assert count_letters(["東京へ、5 km ｶﾅ!"]) == {"Han": 2, "Kana": 3, "Latin": 2}
+
+
+@pytest.mark.parametrize(
+    ("served", "requested", "expected"),
+    [
+        (("zh-Hans", "zh-Hant"), "zh-TW", "zh-Hant"),
+        (("zh-Hans", "zh-Hant"), "zh-SG", "zh-Hans"),
+        (("zh",), "zh-CN", "zh"),
+        (("zh-Hans",), "zh-Hant", None),
+        (("zh",), "zh-HK", None),
+        (("sr-Cyrl",), "sr-Latn", None),
+        (("sr",), "sr-RS", "sr"),
+        (("sr-Latn",), "sr", "sr-Latn"),  # the request names no script
+        (("zh-Hans", "zh-Hant"), "zt", "zh-Hant"),
+        (("pt-PT", "pt-BR"), "pb", "pt-BR"),
+        (("de", "no"), "nb-NO", "no"),
+    ],
+)
+def test_script_of_a_request_decides(served: tuple[str, ...], requested: str, expected: str | None) -> None:
+    """Catches simplified characters for a request of traditional ones, and unknown codes of LibreTranslate."""
+    assert matching_tag(requested, served) == expected

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from transformer.serving.errors import ServiceError
 from transformer.serving.glossaries import Dictionary, EntriesFormat, Glossary, make_dictionary, write_entries
-from transformer.serving.languages import base_language
 from transformer.serving.operations import Call, Operation
+from transformer.text.languages import base_language
 
 INTERFACE: Final = "DeepL"
 TSV: Final = "text/tab-separated-values"

@@ -6,10 +6,10 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from transformer.serving.errors import ServiceError
-from transformer.serving.languages import language_name
 from transformer.serving.operations import Call, Operation
 from transformer.serving.routes.translate_fields import Details, TranslateFields, details, html_markup, translate
 from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
+from transformer.text.languages import language_name
 
 INTERFACE: Final = "LibreTranslate"
 FRONTEND_TIMEOUT: Final = 500
