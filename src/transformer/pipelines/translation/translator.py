@@ -289,7 +289,7 @@ class Translator:
             raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
         if options.terminology.requires_phrases and self.shortlist:
             raise ConfigError("glossary and protected spans may need words that the shortlist lacks; leave one out")
-        banned = *options.search.banned, *self._phrases.banned(options.terminology)
+        banned = *map(tuple, options.search.banned), *self._phrases.banned(options.terminology)
         return replace(options, search=replace(options.search, banned=banned))
 
     def _segmenter(self, options: TranslatorConfig) -> Segmenter:

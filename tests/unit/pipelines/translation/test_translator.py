@@ -177,6 +177,7 @@ def test_options_of_a_call_hold_for_it_alone(tiny_run: Path) -> None:
     assert (changed.search.banned, changed.search.beam, changed.batch_tokens) == ((), 2, 2 * BATCH_TOKENS)
     assert changed.description == banning.description
     assert banning.begin(["one"], search=GREEDY).options.batch_tokens == BATCH_TOKENS
+    assert banning.begin(["one"], search=Search(banned=[[7, 8]])).options.search.banned[0] == (7, 8)  # pyright: ignore
     assert banning.begin(["one"], search=GREEDY).options.search.banned == banning.search.banned != ()
     lines = [source for source, _ in digit_pairs(9)]
     expected = load(tiny_run, search=search, workers=1).translations(lines)
