@@ -50,8 +50,6 @@ InvalidOption = Annotated[
 CHUNK_LINES, CHUNK_CHARACTERS, READ_BYTES = 1024, 1 << 20, 1 << 16
 MAX_INPUT_CHARACTERS = 1 << 22
 """Characters of a line that are kept, far more than are translated."""
-TERMINOLOGY_BEAM = 8
-"""Default beam size for translations with required phrases."""
 
 
 InputOption = Annotated[
@@ -113,6 +111,7 @@ def translate(
     chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
     check_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
+    from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
     from transformer.runtime.allocator import freeze_gc
 
     if bound.terminology.requires_phrases and search.beam == 1:

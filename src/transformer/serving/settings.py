@@ -73,7 +73,7 @@ class ServerSettings(_Section):
         memory_mb: Memory in MB above which the least recently used models are unloaded; 0 for unlimited.
         watch_seconds: Interval in which model folders are checked for changes; 0 checks on SIGHUP alone.
         deterministic: Whether each line is translated alone, so that answers do not depend on other requests.
-        beam: Beam size where a request names none.
+        beam: Beam size where a request names none; at least 8 with terms or protected spans.
         batch_tokens: Maximum estimated number of tokens in a batch; a beam of k counts each k times.
         keys: File of hashed API keys, see `transformer.serving.keys`; without it, everybody may use the server.
         cors: Origins whose pages may use the server from a browser; "*" is all of them.

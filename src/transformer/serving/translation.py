@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
+from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
 from transformer.serving.detection import Detection, Detector
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
@@ -251,7 +252,11 @@ class TranslationService:
             "banned": list(options.banned),
             "alignment": options.alignment and options.markup is None,
         }
-        beam = max(options.beam or self._settings.beam, options.n_best)
+        requires_phrases = options.glossary or set(options.protected) - {"tags"}
+        default = self._settings.beam
+        if requires_phrases:
+            default = max(default, min(TERMINOLOGY_BEAM, self._settings.limits.beam))
+        beam = max(options.beam or default, options.n_best)
         return {"beam": beam, **{name: value for name, value in chosen.items() if value not in (None, [], False)}}
 
 

@@ -40,6 +40,10 @@ PATTERNS: Final[dict[str, str]] = {
 """Patterns by kind, for `regex`: possessive quantifiers of `re` match wrongly in early versions of Python 3.11."""
 
 
+TERMINOLOGY_BEAM: Final = 8
+"""Beam size for required phrases where none is chosen: greedy search places them badly."""
+
+
 def without_addresses(text: str) -> str:
     """Returns a text without its addresses, and without words that are the names of hosts."""
     return _DOMAIN.sub("", ADDRESS.sub("", text))

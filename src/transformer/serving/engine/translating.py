@@ -11,15 +11,13 @@ from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.alignment_output import word_alignment
 from transformer.pipelines.translation.results import Alternative, Translation
 from transformer.pipelines.translation.scoring import PairScore, score_pairs
-from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM, Terminology
 from transformer.pipelines.translation.translator import Translator
 from transformer.serving.engine.generation import sampling_of
 from transformer.serving.engine.options import TaskOptions, without_surrogates
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item
 
-TERMINOLOGY_BEAM: Final = 8
-"""Beam size for translations with required phrases if none is named, as in `transformer translate`."""
 MIN_SCORE: Final = -1e9
 """Score of a translation that the model holds impossible, since JSON has no infinity."""
 
