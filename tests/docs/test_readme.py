@@ -99,5 +99,7 @@ def test_every_direct_dependency_is_pinned() -> None:
     requirements = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]  # noqa: RUF017
     names = {re.split(r"[<>=\[;]", requirement)[0] for requirement in requirements}
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    assert names - {"transformer"} <= pinned
+    # torch requires one version of triton exactly, which differs between its builds; a pin would contradict it.
+    assert names - {"transformer", "triton"} <= pinned
+    assert "triton" not in pinned
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().splitlines()
