@@ -201,22 +201,22 @@ def stopped(pool: Workers) -> Generator[None]:
 
 def test_all_searches_of_a_model_share_its_processes(tiny_run: Path) -> None:
     """Catches a pool for each beam and each seed, whose processes stay, and a search that takes another's options."""
-    translator, lines = load(tiny_run, workers=2), [source for source, _ in digit_pairs(1500)]
+    translator, lines = load(tiny_run, workers=2), [source for source, _ in digit_pairs(500)]
     alone = load(tiny_run, workers=1)
     pools = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for beam in (1, 3, 4):
+        for beam in (2, 3):
             assert translator.translate(lines, beam=beam) == alone.translate(lines, beam=beam)
             pools.add(translator.searcher._pool)
-        for seed in range(3):
-            assert len(translator.translate(lines, sampling=Sampling(seed=seed))) == len(lines)
+        for seed in range(2):
+            assert len(translator.translate(lines, beam=2, sampling=Sampling(seed=seed))) == len(lines)
             pools.add(translator.searcher._pool)
         (pool,) = pools
         assert len(pool._processes()) == 2
         own = Search(2, length_penalty=lambda length: length)  # cannot be sent to another process
-        assert [line.text for line in translator.translations(lines, search=own)] == alone.translate(
-            lines, beam=2, length_penalty=length_normalization(1.0)
+        assert [line.text for line in translator.translations(lines[:9], search=own)] == alone.translate(
+            lines[:9], beam=2, length_penalty=length_normalization(1.0)
         )
     translator.close()
 
