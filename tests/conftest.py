@@ -54,8 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("unhurried")
 
 
-SLOW_FOLDERS = {"faults", "learning", "docs"}
-"""Folders whose tests run whole commands or train models; all of them are slow."""
+SLOW_FOLDERS = {"compile", "faults", "learning", "docs"}
+"""Folders whose tests run whole commands, train or compile models; all of them are slow."""
 TIME_LIMITS = {"soak": 7200, "interop": 3600, "slow": 900}
 """Seconds after which a test of a tier is stopped and named, because it hangs."""
 FAST_TEST_LIMIT = 120
