@@ -67,7 +67,7 @@ class Dataset(Protocol):
         """The parts of the dataset in order, with their weights; if empty, each example is seen once per epoch."""
         ...
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> Batch:
+    def fetch(self, ids: NDArray[np.integer]) -> Batch:
         """Returns the batch of the given examples, in the given order."""
         ...
 
@@ -76,7 +76,7 @@ class Dataset(Protocol):
 class Objective(Protocol):
     """A model together with its loss: the unit that is compiled, and wrapped for distributed training."""
 
-    def __call__(self, batch: Any) -> LossSum:
+    def __call__(self, batch: Batch) -> LossSum:
         """Computes the summed loss of a batch."""
         ...
 
@@ -119,7 +119,7 @@ class GenerativeModel(Protocol):
 class SupportsDecode(Protocol):
     """A model that scores the next token at every position of a text."""
 
-    def decode(self, tokens: Int[Tensor, "B T"], mask: Any = None, positions: Any = None) -> Float[Tensor, "B T D"]:
+    def decode(self, tokens: Int[Tensor, "B T"], /) -> Float[Tensor, "B T D"]:
         """Returns the hidden states at every position, before the projection to the vocabulary."""
         ...
 
@@ -133,10 +133,13 @@ class EncoderModel(Protocol):
         """The number of first positions that the labels depend on; None means all."""
         ...
 
-    def encode(self, x: Any, mask: Any = None) -> Float[Tensor, "B S D"]:
-        """Returns a vector at every position; the mask is False at the padding of a text."""
+    def encode(self, x: Tensor, /) -> Float[Tensor, "B S D"]:
+        """Returns a vector at every position of texts without padding, or of images."""
         ...
 
-    def label_logits(self, x: Any, mask: Any = None) -> Float[Tensor, "B labels"]:
-        """Returns one logit per label; positions that the labels do not depend on are not computed."""
+    def label_logits(self, x: Tensor, mask: Bool[Tensor, "B 1 1 S"] | None = None, /) -> Float[Tensor, "B labels"]:
+        """Returns one logit per label; positions that the labels do not depend on are not computed.
+
+        The mask is False at the padding of texts.
+        """
         ...

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from inspect import signature
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import nn
 
@@ -28,7 +28,7 @@ def keyword_aliases(**aliases: str) -> Callable[[type[Block]], type[Block]]:
         names = tuple(signature(block).parameters)
 
         @wraps(construct)
-        def init(self: Block, *args: Any, **kwargs: Any) -> None:
+        def init(self: Block, *args: object, **kwargs: object) -> None:
             for alias in aliases.keys() & kwargs.keys():
                 name = aliases[alias]
                 if name in kwargs or name in names[: len(args)]:
@@ -44,5 +44,5 @@ def keyword_aliases(**aliases: str) -> Callable[[type[Block]], type[Block]]:
     return decorate
 
 
-def _set(name: str, block: nn.Module, value: Any) -> None:
+def _set(name: str, block: nn.Module, value: object) -> None:
     setattr(block, name, value)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +128,6 @@ def _examples_in(keys: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray
     return examples
 
 
-def split_micro(ids: NDArray[np.integer[Any]], accumulation: int) -> list[NDArray[np.integer[Any]]]:
+def split_micro(ids: NDArray[np.integer], accumulation: int) -> list[NDArray[np.integer]]:
     """Splits a batch into up to `accumulation` non-empty micro-batches of nearly equal size."""
     return [part for part in np.array_split(ids, accumulation) if len(part)]

@@ -1,7 +1,6 @@
 """The dataset of sentence pairs, and the padding of batches."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,7 +36,7 @@ class PairDataset:
         self.lengths: NDArray[np.int32] = store.lengths
         self.mix = mix
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> PairBatch:
+    def fetch(self, ids: NDArray[np.integer]) -> PairBatch:
         """Returns the padded batch of the given pairs."""
         return _batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._control)
 

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -171,7 +171,7 @@ class ImageFolder:
         self.names = tuple(images)
         self.labels = np.repeat(np.arange(len(images)), [len(paths) for paths in images.values()])
 
-    def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
+    def take(self, ids: NDArray[np.integer]) -> Float[Tensor, "B C height width"]:
         """Returns the normalized images of the given numbers."""
         return self._processor.normalize([self._processor.read(self._paths[i]) for i in ids])
 
@@ -215,7 +215,7 @@ class IdxImages:
             raise DataError(f"{labels} has labels up to {n_labels - 1}, data.label_names {len(self.names)} names")
         self._pixels, self._processor = pixels, processor
 
-    def take(self, ids: NDArray[np.integer[Any]]) -> Float[Tensor, "B C height width"]:
+    def take(self, ids: NDArray[np.integer]) -> Float[Tensor, "B C height width"]:
         """Returns the normalized images of the given numbers."""
         return self._processor.normalize([self._pixels[i] for i in ids])
 
@@ -229,12 +229,12 @@ class ImageDataset:
         tokens: Number of positions that the model makes of an image.
     """
 
-    def __init__(self, images: ImageFolder | IdxImages, chosen: NDArray[np.integer[Any]], tokens: int) -> None:
+    def __init__(self, images: ImageFolder | IdxImages, chosen: NDArray[np.integer], tokens: int) -> None:
         self._images, self._chosen = images, chosen
         self.lengths: NDArray[np.int32] = np.full((len(chosen), 1), tokens, np.int32)
         self.mix: tuple[DatasetMix, ...] = ()
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> ImageBatch:
+    def fetch(self, ids: NDArray[np.integer]) -> ImageBatch:
         """Returns the batch of the given examples."""
         numbers = self._chosen[ids]
         return ImageBatch(self._images.take(numbers), torch.from_numpy(self._images.labels[numbers]))

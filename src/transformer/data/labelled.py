@@ -85,7 +85,7 @@ class EncodedTexts:
         self._pad = tokenizer.special_tokens.pad or 0
         self.fallback_share = float(tokenizer.is_fallback()[whole.values].mean()) if len(whole.values) else 0.0
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 1 S"]]:
+    def fetch(self, ids: NDArray[np.integer]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 1 S"]]:
         """Returns the padded texts of the given numbers, and a mask that is True where a token is not padding."""
         rows = [self._values[self._starts[i] : self._starts[i] + self.lengths[i]] for i in ids]
         lengths = self.lengths[ids]
@@ -112,7 +112,7 @@ class LabelledDataset:
         self.lengths: NDArray[np.int32] = texts.lengths[:, None].astype(np.int32)
         self.mix: tuple[DatasetMix, ...] = ()
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> TextBatch:
+    def fetch(self, ids: NDArray[np.integer]) -> TextBatch:
         """Returns the padded batch of the given examples."""
         return TextBatch(*self._texts.fetch(ids), torch.from_numpy(self._labels[ids]))
 
@@ -130,7 +130,7 @@ class NeighbourDataset:
         self.lengths: NDArray[np.int32] = np.stack([first.lengths, second.lengths], axis=1).astype(np.int32)
         self.mix: tuple[DatasetMix, ...] = ()
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> NeighbourBatch:
+    def fetch(self, ids: NDArray[np.integer]) -> NeighbourBatch:
         """Returns the padded batch of the given pairs."""
         return NeighbourBatch(*self._sides[0].fetch(ids), *self._sides[1].fetch(ids))
 

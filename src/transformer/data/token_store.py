@@ -99,7 +99,7 @@ class TokenStore:
         self._rows = examples.column("row").to_numpy()
         self.lengths: NDArray[np.int32] = examples.column("lengths").flatten().to_numpy().reshape(-1, 2)
 
-    def take(self, examples: NDArray[np.integer[Any]], side: int) -> Ragged:
+    def take(self, examples: NDArray[np.integer], side: int) -> Ragged:
         """Returns the tokens of the given examples on one side (0 source, 1 target), without special tokens."""
         return self._tokens.take(self._rows[examples].astype(np.int64), side)
 

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class WindowDataset:
         self.lengths: NDArray[np.int32] = np.full((count, 1), length, np.int32)
         self.mix: tuple[DatasetMix, ...] = ()
 
-    def fetch(self, ids: NDArray[np.integer[Any]]) -> WindowBatch:
+    def fetch(self, ids: NDArray[np.integer]) -> WindowBatch:
         """Returns the windows of the given numbers."""
         starts = ids.astype(np.int64) * self._stride
         rows = self._tokens[starts[:, None] + np.arange(self._window)].astype(np.int64)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import Final, Literal, TypedDict, TypeVar
 
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.length_penalties import LengthPenalty, paper_length_penalty
@@ -26,7 +26,7 @@ def _accept_old_names(cls: type[T]) -> type[T]:
     init: Callable[..., None] = cls.__init__
 
     @wraps(init)
-    def init_with_old_names(self: T, *args: Any, **options: Any) -> None:
+    def init_with_old_names(self: T, *args: object, **options: object) -> None:
         for old in OLD_NAMES.keys() & options.keys():
             _warn_of_old_name(old)
             options[OLD_NAMES[old]] = options.pop(old)

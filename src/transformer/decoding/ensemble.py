@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -61,9 +60,7 @@ class Ensemble(SearchModel):
         Raises:
             ConfigError: The vocabularies of the models differ in size.
         """
-        steps: list[tuple[Tensor, Any]] = [
-            model.step(tokens, model_state) for model, model_state in zip(self.models, state.states, strict=True)
-        ]
+        steps = [model.step(tokens, model_state) for model, model_state in zip(self.models, state.states, strict=True)]
         sizes = {logits.size(1) for logits, _ in steps}
         if len(sizes) > 1:
             raise ConfigError(f"vocabularies of {sorted(sizes)} tokens do not average; give models of one tokenizer")

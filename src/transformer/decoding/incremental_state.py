@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import singledispatch
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transformer.blocks.cache import CausalCache, DecoderCache, KeyValueCache, LayerCache
+from transformer.interfaces import State
 
 StateT = TypeVar("StateT", bound=CausalCache | DecoderCache)
+Joinable = TypeVar("Joinable", bound=State)
 
 
 @runtime_checkable
@@ -27,11 +29,20 @@ class SupportsReordering(Protocol):
         ...
 
 
+@runtime_checkable
+class JoinableState(State, Protocol):
+    """A state that knows how its rows are joined with those of another one."""
+
+    def join(self: Joinable, other: Joinable) -> Joinable:
+        """Implements `join_states`."""
+        ...
+
+
 @singledispatch
-def join_states(state: Any, other: Any) -> Any:
+def join_states(state: JoinableState, other: JoinableState) -> State:
     """Returns the rows of both states, which may be at different positions.
 
-    States of other classes than the two of `blocks.cache` need a method `join`.
+    States are `JoinableState`, or of one of the two classes of `blocks.cache`.
 
     Raises:
         ValueError: The two states have different numbers of rows per sentence.

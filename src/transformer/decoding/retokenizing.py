@@ -1,7 +1,6 @@
 """Retokenizing: ensembles of models with different source tokenizers."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -9,7 +8,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer.decoding.search_model import SingleModel
-from transformer.interfaces import GenerativeModel
+from transformer.interfaces import GenerativeModel, State
 from transformer.tokenizers.base import Tokenizer
 
 Retokenize = Callable[[Tensor], Tensor]
@@ -51,7 +50,7 @@ class RetokenizingModel(SingleModel):
         super().__init__(model)
         self.retokenize, self.pad = retokenize, pad
 
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> State:
         """Implements `GenerativeModel.begin`; the mask is computed from the converted tokens."""
         del src_mask
         retokenized = self.retokenize(src)

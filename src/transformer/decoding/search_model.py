@@ -18,7 +18,7 @@ class SearchModel(ABC):
     """A model that answers with the most probable next tokens, or with all logits if they are to be processed."""
 
     @abstractmethod
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> State:
         """Implements `GenerativeModel.begin`."""
 
     @abstractmethod
@@ -58,9 +58,10 @@ class SingleModel(SearchModel):
     def __init__(self, model: GenerativeModel) -> None:
         self.model = model
         self.hidden_model = without_projection(model)
-        self.projection: Any = getattr(getattr(model, "projection_layer", None), "proj", None)
+        layer = getattr(model, "projection_layer", None)
+        self.projection: nn.Linear | PackedLinear | None = getattr(layer, "proj", None)
 
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> Any:
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> State:
         """Implements `GenerativeModel.begin`."""
         return self.model.begin(src, src_mask, limit)
 

@@ -7,12 +7,11 @@ the same technique a lexical shortlist, CTranslate2 a vocabulary map.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer.decoding.candidates import TopK
 from transformer.decoding.incremental_state import join_states
@@ -59,7 +58,7 @@ class ShortlistBatch:
 
     tokens: Int[Tensor, " T"]
     starts: Int[Tensor, " L"]
-    projection: Any
+    projection: nn.Linear | PackedLinear
     vocab_size: int
 
     def __len__(self) -> int:
@@ -142,9 +141,10 @@ class ShortlistModel(SearchModel):
     def __init__(self, model: GenerativeModel | SingleModel, shortlist: Shortlist) -> None:
         self.model = model if isinstance(model, SingleModel) else SingleModel(model)
         self.shortlist = shortlist
-        if self.model.projection is None:
+        if (projection := self.model.projection) is None:
             raise ConfigError(f"{type(model).__name__} has no projection_layer; give each of its models a shortlist")
-        size = min(shortlist.vocab_size, n_outputs(self.model.projection))
+        self.projection = projection
+        size = min(shortlist.vocab_size, n_outputs(projection))
         tokens = torch.cat([shortlist.always, shortlist.by_token.flatten()])
         if tokens.min() < 0 or tokens.max() >= size or shortlist.vocab_size != size:
             raise ConfigError(
@@ -157,7 +157,7 @@ class ShortlistModel(SearchModel):
         allowed = self.shortlist.of(src)
         starts = F.pad(allowed.sum(dim=1).cumsum(dim=0), (1, 0))
         tokens = allowed.nonzero()[:, 1].contiguous()
-        lists = ShortlistBatch(tokens, starts, self.model.projection, self.shortlist.vocab_size)
+        lists = ShortlistBatch(tokens, starts, self.projection, self.shortlist.vocab_size)
         list_of = torch.arange(len(src), device=src.device)
         return ShortlistState(self.model.begin(src, src_mask, limit), lists, list_of)
 
@@ -186,12 +186,12 @@ class ShortlistModel(SearchModel):
         return logits, replace(state, inner=inner)
 
 
-def n_outputs(linear: Any) -> int:
+def n_outputs(linear: nn.Linear | PackedLinear) -> int:
     """Returns the number of outputs of a linear layer, packed or not."""
     return linear.columns if isinstance(linear, PackedLinear) else linear.out_features
 
 
-def select_outputs(linear: Any, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
+def select_outputs(linear: nn.Linear | PackedLinear, ids: Int[Tensor, " C"]) -> Callable[[Tensor], Tensor]:
     """Returns a linear layer, packed or not, restricted to some of its outputs."""
     if isinstance(linear, PackedLinear):
         return linear.select(ids)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import torch
@@ -127,7 +127,7 @@ def load_shortlist(path: Path, tokenizers: TokenizerPair) -> Shortlist:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            metadata: dict[str, Any] = dict(json.loads((file.metadata() or {}).get("shortlist", "{}")))
+            metadata: dict[str, object] = dict(json.loads((file.metadata() or {}).get("shortlist", "{}")))
             always, by_token = (file.get_tensor(name).long() for name in ("always", "by_token"))
     except (OSError, SafetensorError, TypeError, ValueError) as error:
         raise DataError(f"{path} is not a shortlist, or is damaged; make one with transformer shortlist") from error

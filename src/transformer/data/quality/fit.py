@@ -1,7 +1,6 @@
 """The fit of two lines: the log odds that they belong together, learned from the corpus itself."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from transformer.data.quality.words import BitextWords
 
 CHUNK_PAIRS, NEWTON_STEPS, RIDGE = 8192, 12, 1e-2
-Rows = NDArray[np.integer[Any]]
+Rows = NDArray[np.integer]
 Flags = NDArray[np.bool_]
 Scores = NDArray[np.float64]
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer.blocks import (
@@ -83,7 +83,9 @@ class Vit(nn.Module):
         assert self.pooler is not None
         return self.pooler(encoded[:, 0])
 
-    def label_logits(self, images: Float[Tensor, "B C height width"], mask: None = None) -> Float[Tensor, "B labels"]:
+    def label_logits(
+        self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B 1 1 S"] | None = None
+    ) -> Float[Tensor, "B labels"]:
         """Returns one logit per label; `mask` is ignored because images have no padding."""
         del mask
         assert self.label_head is not None
