@@ -2,9 +2,10 @@
 
 import json
 import os
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from transformer.errors import TransformerError
 
@@ -73,7 +74,7 @@ def describe_error(error: Exception) -> str:
             return "its parts do not fit together"
 
 
-def _describe(entry: Any, max_depth: int | None) -> tuple[str, str]:
+def _describe(entry: ErrorDetails, max_depth: int | None) -> tuple[str, str]:
     """Returns the subject of a problem, and the rule that it breaks; the rule is empty if the subject says it all."""
     location = enumerate(entry["loc"])
     key = ".".join(str(part) for n, part in location if max_depth is None or n < max_depth or isinstance(part, int))

@@ -3,10 +3,10 @@
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from transformer.data.fingerprint import fingerprint_of
 from transformer.errors import DataError
@@ -17,7 +17,7 @@ from transformer.storage.verified_folder import FolderType, Manifest, VerifiedFo
 class PreparedManifest(Manifest):
     """The manifest of a cache entry, with the values that determine its content."""
 
-    facts: dict[str, Any]
+    facts: dict[str, object]
 
 
 LEAST_SHARE: Final = 1 / 16
@@ -58,7 +58,7 @@ class PreparedDataCache:
                 f"but {describe_bytes(free)} are free"
             )
 
-    def get_or_create(self, kind: str, facts: dict[str, Any], write: Callable[[Path], None]) -> Path:
+    def get_or_create(self, kind: str, facts: Mapping[str, object], write: Callable[[Path], None]) -> Path:
         """Returns the folder of an entry, which is written first if it does not exist.
 
         Args:
@@ -89,7 +89,7 @@ class PreparedDataCache:
             yield
 
 
-def _find_damage(path: Path, facts: dict[str, Any]) -> str | None:
+def _find_damage(path: Path, facts: Mapping[str, object]) -> str | None:
     """Returns a description of the damage of an entry, or None if it is intact."""
     try:
         entry = VerifiedFolder(path, PREPARED)

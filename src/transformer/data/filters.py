@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,15 @@ class PairFilter:
         return np.select([empty, too_long, uneven], [0, 1, 2], KEPT).astype(np.int8)
 
 
+class FileCounts(TypedDict):
+    """The pairs of one file that were read and kept, its name, and its weight in the recipe."""
+
+    read: int
+    kept: int
+    name: str
+    weight: float
+
+
 @dataclass
 class DataReport:
     """Counts of a prepared corpus: read == kept + held_out + the sum of dropped.
@@ -85,7 +94,7 @@ class DataReport:
     language_headers: int = 0
     test_lines: int | None = None
     test_overlap: int | None = None
-    files: list[dict[str, Any]] = field(default_factory=list)
+    files: list[FileCounts] = field(default_factory=list)
 
     def count_kept(self, lengths: NDArray[np.int32]) -> None:
         """Counts the kept pairs by their lengths: shape (pairs, 2), EOS included."""
@@ -119,7 +128,7 @@ class DataReport:
         self.line_breaks += counts.line_breaks
         self.language_headers += counts.language_headers
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the fields as JSON values, with a count for every reason."""
         dropped = {reason: self.dropped[reason] for reason in dict.fromkeys((*REASONS, *self.dropped))}
         return {**self.__dict__, "dropped": dropped}

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from transformer.data.config import DataConfig
 from transformer.errors import DataError
@@ -64,7 +63,7 @@ def file_checksum(path: Path) -> str:
         raise DataError(f"{path}: {error.strerror}; give a file that can be read{hint}") from error
 
 
-def fingerprint_of(facts: dict[str, Any]) -> str:
+def fingerprint_of(facts: Mapping[str, object]) -> str:
     """Returns a short hash of JSON values; equal values have equal fingerprints."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class CorpusBuilder:
                 yield pair
         self._progress(stage, number + 1, None)
 
-    def _text_facts(self) -> dict[str, Any]:
+    def _text_facts(self) -> dict[str, object]:
         """Returns the values that determine which pairs are read."""
         settings = self._settings
         return {
@@ -200,7 +200,7 @@ class CorpusBuilder:
             "invalid_utf8": settings.invalid_utf8,
         }
 
-    def _split_facts(self) -> dict[str, Any]:
+    def _split_facts(self) -> dict[str, object]:
         """Returns the values that determine which pairs are read and held out."""
         validation = {key: value for key, value in self.checksums.items() if key.startswith("data.validation")}
         drawn = None if validation else {"seed": self._seed, "pairs": self._settings.validation_pairs}

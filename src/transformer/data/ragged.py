@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +17,11 @@ class Ragged:
         lengths: Number of values in each row.
     """
 
-    values: NDArray[Any]
+    values: NDArray[np.integer]
     lengths: NDArray[np.int64]
 
     @classmethod
-    def from_rows(cls, rows: Sequence[NDArray[np.int32]]) -> "Ragged":
+    def from_rows(cls, rows: Sequence[NDArray[np.integer]]) -> "Ragged":
         """Concatenates rows."""
         return cls(np.concatenate([np.zeros(0, np.int32), *rows]), np.array([len(row) for row in rows], np.int64))
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from transformer.text.sentences import count_sentences, has_letter
 
@@ -76,7 +76,7 @@ class SourceText:
         """Whether lines without letters are a part of what was learned."""
         return self.without_letters > RARE * self.sentences.total()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the statistics as JSON values."""
         return {
             "sentences": {str(n_sentences): n_lines for n_sentences, n_lines in sorted(self.sentences.items())},
@@ -85,7 +85,7 @@ class SourceText:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "SourceText":
+    def from_dict(cls, values: Mapping[str, object]) -> "SourceText":
         """Creates the statistics from the values of `to_dict`.
 
         Raises:

@@ -7,13 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from transformer.config import describe_error
 from transformer.data.readers import Pair, PairCounts
 from transformer.errors import DataError
 from transformer.text.languages import language_of_header
 from transformer.text.lines import Invalid, is_overlong, read_lines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
 
 Columns = tuple[int | str, int | str]
 Rows = Iterator[tuple[int, list[str]]]
@@ -175,10 +179,10 @@ def check_column_name(path: Path, name: int | str, names: Sequence[str], place: 
         raise DataError(f"{path}: {names.count(str(name))} columns are named {name!r}; rename all but one")
 
 
-class _JsonObject(dict[str, Any]):
+class _JsonObject(dict[str, object]):
     """A JSON object that remembers which names it has twice; the last value of each counts."""
 
-    def __init__(self, fields: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, fields: Sequence[tuple[str, object]]) -> None:
         super().__init__(fields)
         names = Counter(name for name, _ in fields) if len(self) < len(fields) else {}
         self.repeated = {name for name, count in names.items() if count > 1}
@@ -215,7 +219,7 @@ def read_jsonl(
             yield pair
 
 
-def _text(values: Any, names: list[str], location: str, *, may_be_number: bool = False) -> str:
+def _text(values: object, names: list[str], location: str, *, may_be_number: bool = False) -> str:
     for name in names:
         if not isinstance(values, _JsonObject) or name not in values:
             raise DataError(f"{location}: no {'.'.join(names)!r}; set data.columns to the names of source and target")
@@ -268,11 +272,11 @@ def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bo
         raise DataError(f"{path}: {reason}; check the file") from error
 
 
-def _leaf_columns(table: Any) -> list[str]:
+def _leaf_columns(table: "parquet.ParquetFile") -> list[str]:
     return [table.schema.column(index).path for index in range(len(table.schema))]
 
 
-def _column(batch: Any, name: str, path: Path, *, may_be_numbers: bool = False) -> list[str]:
+def _column(batch: "pa.RecordBatch", name: str, path: Path, *, may_be_numbers: bool = False) -> list[str]:
     import pyarrow as pa
 
     first, *nested = name.split(".")

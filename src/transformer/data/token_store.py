@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -139,7 +139,7 @@ class _TokenFile:
         return Ragged(self._values[flat_indices(value + starts, lengths)], lengths)
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path) -> pa.ipc.RecordBatchFileReader:
     try:
         return pa.ipc.open_file(pa.memory_map(str(path)))
     except (OSError, pa.ArrowInvalid) as error:

@@ -205,7 +205,10 @@ class _CorpusEncoder:
     def _count_files(self, chosen: NDArray[np.bool_]) -> None:
         ends = np.cumsum(self._rows)[:-1]
         kept = [int(part.sum()) for part in np.split(chosen, ends)]
-        self.report.files = [{"read": n_read, "kept": n_kept} for n_read, n_kept in zip(self._read, kept, strict=True)]
+        self.report.files = [
+            {"read": n_read, "kept": n_kept, "name": file.name, "weight": file.weight}
+            for file, n_read, n_kept in zip(self._inputs, self._read, kept, strict=True)
+        ]
 
 
 def _divide(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

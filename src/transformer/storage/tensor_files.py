@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -61,7 +61,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise DataError("it is cut short, or its header does not describe it") from error
 
 
-def _check_unique(pairs: list[tuple[str, Any]]) -> None:
+def _check_unique(pairs: list[tuple[str, object]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise ValueError("a name stands in it twice")

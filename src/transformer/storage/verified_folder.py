@@ -4,11 +4,11 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -64,7 +64,7 @@ class FolderType(Generic[M]):
 
 
 def write_verified_folder(
-    folder: Path, folder_type: FolderType[M], facts: dict[str, Any], fill: Callable[[Path], None]
+    folder: Path, folder_type: FolderType[M], facts: Mapping[str, object], fill: Callable[[Path], None]
 ) -> None:
     """Writes files, a manifest of their SHA-256 sums and sizes, and the checksum of the manifest.
 
@@ -215,7 +215,7 @@ class VerifiedFolder(Generic[M]):
             )
 
 
-def _write_manifest(folder: Path, folder_type: FolderType[M], facts: dict[str, Any]) -> None:
+def _write_manifest(folder: Path, folder_type: FolderType[M], facts: Mapping[str, object]) -> None:
     files = {
         path.relative_to(folder).as_posix(): _describe(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
@@ -226,6 +226,6 @@ def _write_manifest(folder: Path, folder_type: FolderType[M], facts: dict[str, A
         (folder / name).chmod((folder / MANIFEST).stat().st_mode)
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe(path: Path) -> dict[str, object]:
     with path.open("rb") as file:
         return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": path.stat().st_size}

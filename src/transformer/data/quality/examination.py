@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from transformer.data.quality.characters import find_suspicious_characters
-from transformer.data.quality.findings import LEVELS, CorpusLine, Example, Finding, Findings
-from transformer.data.quality.overlap import TestLines
+from transformer.data.quality.findings import LEVELS, CorpusLine, Example, FileDetail, Finding, Findings
+from transformer.data.quality.overlap import TestLines, TestOverlap
 from transformer.data.quality.pairs import PairChecks, WorstPair
 from transformer.data.quality.shifts import MOST_LINES, Shift, align_in_blocks
 from transformer.data.quality.traits import COMPOSED, line_traits
@@ -42,7 +42,7 @@ class Examination:
     findings: list[Finding]
     shifts: list[Shift]
     worst: list[WorstPair]
-    tests: list[dict[str, Any]]
+    tests: list[TestOverlap]
     judged: int
     poor: int
 
@@ -55,7 +55,7 @@ class Examination:
         """Returns the number of kinds of findings of a level."""
         return sum(finding.kind_info.level == level for finding in self.findings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the examination as JSON values."""
         files = [
             {"side": side, "file": name, "lines": lines}
@@ -158,8 +158,10 @@ def _examine_lines(path: Path, name: str, findings: Findings, tests: TestLines, 
         if counts.lines % 10_000 == 0:
             progress(10_000)
     for trait in EXAMINED_TRAITS & traits.keys():
-        composed = {"composed": traits[COMPOSED]} if trait == "decomposed" else {}
-        findings[trait].details.append({"file": name, "lines": traits[trait], **composed})
+        detail: FileDetail = {"file": name, "lines": traits[trait]}
+        if trait == "decomposed":
+            detail["composed"] = traits[COMPOSED]
+        findings[trait].details.append(detail)
     if counts.carriage_returns:
         findings.add("carriage-return", reason=f"{counts.carriage_returns:,} in {name}", count=counts.carriage_returns)
     return counts.lines

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, NotRequired, TypedDict
 
 Level = Literal["problem", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
@@ -183,6 +183,14 @@ class Example:
     reason: str = ""
 
 
+class FileDetail(TypedDict):
+    """The number of lines of a file that a finding concerns, and of those that have composed characters."""
+
+    file: str
+    lines: int
+    composed: NotRequired[int]
+
+
 @dataclass
 class Finding:
     """The number of cases of one kind, and the first examples; `details` are the numbers of each file, if known."""
@@ -190,14 +198,14 @@ class Finding:
     kind: str
     count: int = 0
     examples: list[Example] = field(default_factory=list)
-    details: list[dict[str, Any]] = field(default_factory=list)
+    details: list[FileDetail] = field(default_factory=list)
 
     @property
     def kind_info(self) -> FindingKind:
         """Level, title and advice of the kind."""
         return KINDS[self.kind]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the finding as JSON values."""
         examples = [
             {"reason": example.reason, "lines": [vars(line) for line in example.lines]} for example in self.examples

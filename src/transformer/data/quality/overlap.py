@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from transformer.data.quality.findings import CorpusLine, Findings
 from transformer.text.lines import read_lines
@@ -15,6 +15,15 @@ WORDS = re.compile(r"\w+")
 def loose_form(line: str) -> str:
     """Returns the words of a line in lower case, without punctuation."""
     return " ".join(WORDS.findall(line.casefold()))
+
+
+class TestOverlap(TypedDict):
+    """The number of lines of a test file, and how many of them are in the training text, exactly and loosely."""
+
+    file: str
+    lines: int
+    exact: int
+    loose: int
 
 
 @dataclass
@@ -58,8 +67,8 @@ class TestLines:
             key = match.file, match.line
             self._is_exact[key] = self._is_exact.get(key, False) or match in exact
 
-    def summary(self) -> list[dict[str, Any]]:
-        """Returns for each file the number of lines, and how many are in the training text, exactly and loosely."""
+    def summary(self) -> list[TestOverlap]:
+        """Returns the overlap of each file."""
         return [
             {
                 "file": file,

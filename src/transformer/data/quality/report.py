@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from transformer.data.quality.examination import Examination
-from transformer.data.quality.findings import LEVELS, CorpusLine, Example, Finding
+from transformer.data.quality.findings import LEVELS, CorpusLine, Example, FileDetail, Finding
+from transformer.data.quality.overlap import TestOverlap
 from transformer.errors import printable
 
 WIDTH, SHOWN_EXAMPLES, SHOWN_WORST, SHORT_REASON = 110, 3, 10, 50
@@ -31,7 +32,7 @@ def fit_line(examination: Examination) -> str:
     )
 
 
-def overlap_line(test: "dict[str, object]") -> str:
+def overlap_line(test: TestOverlap) -> str:
     """Returns a sentence on the overlap of a test file with the training text."""
     return (
         f"{test['loose']:,} of {test['lines']:,} lines of {test['file']} are in the training text, "
@@ -39,10 +40,11 @@ def overlap_line(test: "dict[str, object]") -> str:
     )
 
 
-def detail_line(detail: "dict[str, object]") -> str:
+def detail_line(detail: FileDetail) -> str:
     """Returns a description of how many lines of a file a finding concerns."""
-    composed = f", and {detail['composed']:,} lines with composed characters" if detail.get("composed") else ""
-    return f"{detail['file']}: {detail['lines']:,}{composed}"
+    composed = detail.get("composed")
+    and_composed = f", and {composed:,} lines with composed characters" if composed else ""
+    return f"{detail['file']}: {detail['lines']:,}{and_composed}"
 
 
 def _lines(examination: Examination) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -65,7 +65,7 @@ class Shift:
             f"line {self.target_line:,} of {target} ({self.confidence}{between})"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the shift as JSON values."""
         return {**vars(self), "confidence": self.confidence}
 
