@@ -10,7 +10,6 @@ import uvicorn
 
 from serving_fakes import FakeEngine
 from transformer.serving.app import create_app
-from transformer.serving.detection import Detector
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.metrics import ServerMetrics
 from transformer.serving.operations import Services
@@ -20,16 +19,13 @@ from transformer.serving.translation import TranslationService
 TEST_SECONDS = 60
 """Limit of every wait, far above what any of them takes."""
 
-DETECTOR = Detector()
-"""Shared by all tests, since its model takes a second to load."""
-
 
 def fake_services(engine: FakeEngine | None = None, **settings: Any) -> Services:
     """Returns what handlers use, with a fake engine."""
     engine = engine or FakeEngine()
     chosen = ServerSettings(models={name: name for name in engine.models}, **settings)
-    translation = TranslationService(engine, chosen, DETECTOR)
-    return Services(chosen, engine, translation, DETECTOR, Glossaries(chosen), ServerMetrics())
+    translation = TranslationService(engine, chosen)
+    return Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics())
 
 
 @contextmanager

@@ -4,8 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from transformer.text.languages import script_of_language
-from transformer.text.scripts import UNSPACED_SCRIPTS, count_letters
+from transformer.text.languages import (
+    HAN,
+    KANA,
+    count_letters,
+    is_japanese,
+    language_name,
+    language_of_script,
+    script_of_language,
+)
 
 Tokenization = Literal["13a", "intl", "zh", "char", "ja-mecab", "none"]
 """Tokenizations of sacrebleu; `none` is for text that is already tokenized."""
@@ -15,16 +22,14 @@ UNSPACED: Final = frozenset({"zh", "char", "ja-mecab"})
 """Tokenizations for text without spaces between words."""
 
 TOKENIZATION_OF_SCRIPT: Final[dict[str, Tokenization]] = {
-    "Hans": "zh", "Hant": "zh", "Hani": "zh", "Hanb": "zh", "Jpan": "char", "Hira": "char", "Kana": "char",
-    "Thai": "char", "Khmr": "char", "Laoo": "char", "Mymr": "char", "Tibt": "char",
+    "Hans": "zh", "Hant": "zh", "Hani": "zh", "Hanb": "zh", "Jpan": "char", "Hrkt": "char", "Hira": "char",
+    "Kana": "char", "Thai": "char", "Khmr": "char", "Laoo": "char", "Mymr": "char", "Tibt": "char",
 }  # fmt: skip
-"""Tokenizations by ISO 15924 code; `13a` for all other scripts."""
+"""Tokenizations of scripts without spaces, by ISO 15924 code; `13a` for all other scripts."""
 MIN_UNSPACED_SHARE: Final = 0.1
 """Minimum share of letters in scripts without spaces in a text that counts as written without them."""
-MIN_KANA_SHARE: Final = 0.05
-"""Minimum share of kana among kana and Chinese characters in a Japanese text."""
 SAMPLE_LINES: Final = 1000
-LONGEST_WORDS: Final = {"Han": 3, "Kana": 5}
+LONGEST_WORDS: Final = {HAN: 3, KANA: 5}
 """Mean number of letters of words between spaces above which a text is not split into words; 10 in other scripts."""
 
 
@@ -44,7 +49,7 @@ def fitting_tokenization(lines: Sequence[str], language: str | None = None) -> T
     if by_language == "13a":
         is_other_script = unspaced.total() > letters.total() / 2
     elif by_language == "zh":
-        is_other_script = bool(letters) and by_script != "zh" and letters["Han"] <= unspaced.total() / 2
+        is_other_script = bool(letters) and by_script != "zh" and letters[HAN] <= unspaced.total() / 2
     else:
         is_other_script = bool(letters) and not unspaced
     return by_script if is_other_script else by_language
@@ -59,7 +64,7 @@ def tokenization_note(tokenization: Tokenization, lines: Sequence[str], language
         return f"BLEU tokenized by {tokenization} is for text without spaces between words; 13a fits this one"
     if tokenization in (fitting, "char"):
         return None
-    script = _main_unspaced_script(lines)
+    script = _main_unspaced_script(lines) or script_of_language(language or "und")
     name = _writing(script, fitting)
     if tokenization == "ja-mecab":
         return None if name == "Japanese" else f"BLEU tokenized by ja-mecab is for Japanese; {fitting} fits {name} text"
@@ -88,20 +93,18 @@ def _main_unspaced_script(lines: Sequence[str]) -> str:
 
 
 def _writing(script: str, fitting: Tokenization) -> str:
-    """Returns the name of a script in messages."""
-    names = {"Han": "Chinese" if fitting == "zh" else "Japanese", "Kana": "Japanese"}
-    return names.get(script, script)
+    """Returns the name of the language that a script means in messages."""
+    return language_name(language_of_script("Jpan" if fitting == "char" and script in (HAN, KANA) else script))
 
 
 def _unspaced(letters: Counter[str]) -> Counter[str]:
-    return Counter({script: count for script, count in letters.items() if script in UNSPACED_SCRIPTS})
+    return Counter({script: count for script, count in letters.items() if script in TOKENIZATION_OF_SCRIPT})
 
 
 def _by_script(letters: Counter[str], unspaced: Counter[str]) -> Tokenization:
     if not unspaced or unspaced.total() < MIN_UNSPACED_SHARE * letters.total():
         return "13a"
-    is_chinese = unspaced["Kana"] < MIN_KANA_SHARE * (unspaced["Kana"] + unspaced["Han"])
-    return "zh" if is_chinese and unspaced.most_common(1)[0][0] == "Han" else "char"
+    return "zh" if unspaced.most_common(1)[0][0] == HAN and not is_japanese(unspaced) else "char"
 
 
 def _is_segmented(lines: Sequence[str], script: str) -> bool:

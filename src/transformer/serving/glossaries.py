@@ -16,7 +16,7 @@ from uuid import uuid4
 from transformer.serving.errors import ServiceError
 from transformer.serving.settings import ServerSettings
 from transformer.storage.atomic import replace_text
-from transformer.text.languages import base_language, canonical_tag
+from transformer.text.languages import base_language
 
 Terms = tuple[tuple[str, str], ...]
 """Pairs of source and target term."""
@@ -65,7 +65,7 @@ class Glossary:
         Raises:
             ServiceError: There are none.
         """
-        pair = base_language(canonical_tag(source)), base_language(canonical_tag(target))
+        pair = base_language(source), base_language(target)
         for dictionary in self.dictionaries:
             if (dictionary.source, dictionary.target) == pair:
                 return dictionary
@@ -179,7 +179,7 @@ def make_dictionary(source: str, target: str, entries: str, form: EntriesFormat)
     Raises:
         ServiceError: A tag or a line is wrong, a term occurs twice, or there is none.
     """
-    tags = [base_language(canonical_tag(tag)) for tag in (source, target)]
+    tags = [base_language(tag) for tag in (source, target)]
     if not all(tags) or tags[0] == tags[1]:
         raise ServiceError("invalid_request", "source_lang and target_lang must be two languages", param="source_lang")
     terms: dict[str, str] = {}

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from transformer.serving.errors import ServiceError
 
 if TYPE_CHECKING:
-    from transformer.serving.detection import Detector
     from transformer.serving.glossaries import Glossaries
     from transformer.serving.interfaces import Engine
     from transformer.serving.metrics import ServerMetrics
@@ -26,7 +25,6 @@ class Services:
     settings: "ServerSettings"
     engine: "Engine"
     translation: "TranslationService"
-    detector: "Detector"
     glossaries: "Glossaries"
     metrics: "ServerMetrics"
 

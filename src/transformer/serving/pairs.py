@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import ModelInfo
-from transformer.text.languages import canonical_tag, matching_tag
+from transformer.text.languages import matching_tag, parse_language
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class LanguagePairs:
         Raises:
             ServiceError: The tag is not one of a language, or no model translates from it.
         """
-        tag = canonical_tag(source)
-        known = matching_tag(source, self._models)
-        if known or (tag and (model or matching_tag(tag, [target]))):
-            return known or tag
+        if known := matching_tag(source, self._models):
+            return known
+        if (tag := parse_language(source)) and (model or matching_tag(tag, [target])):
+            return tag
         raise self._unserved(source, target, may_pivot=True)
 
     def route(self, source: str, target: str, model: str, *, may_pivot: bool) -> Route:
@@ -124,7 +124,7 @@ class LanguagePairs:
     def _unserved(self, source: str, target: str, may_pivot: bool) -> ServiceError:
         pairs = ", ".join(f"{one}-{other}" for one, targets in self._models.items() for other in targets) or "none"
         for tag, param in ((source, "source"), (target, "target")):
-            if tag and not canonical_tag(tag):
+            if tag and not parse_language(tag):
                 return ServiceError(
                     "invalid_request", f"{param}: {tag[:20]!r} is not a language; pairs: {pairs}", param=param
                 )

@@ -5,7 +5,6 @@ import contextlib
 
 from transformer.serving.access import Access
 from transformer.serving.app import create_app
-from transformer.serving.detection import Detector
 from transformer.serving.engine.engine import ProcessEngine
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.log import ServerLog
@@ -30,9 +29,8 @@ def run(settings: ServerSettings) -> None:
     engine.start()
     counted = CountedEngine(engine)
     metrics.observe(counted)
-    detector = Detector()
-    translation = TranslationService(counted, settings, detector)
-    services = Services(settings, counted, translation, detector, Glossaries(settings), metrics)
+    translation = TranslationService(counted, settings)
+    services = Services(settings, counted, translation, Glossaries(settings), metrics)
     app = create_app(services, access, log)
     server = StoppableServer(app, settings, counted, access, log)
     with contextlib.closing(listener), server.handled_signals():

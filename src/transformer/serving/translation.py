@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any, Final
 
 from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
-from transformer.serving.detection import Detection, Detector
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
 from transformer.serving.markup import Markup, markup_template
@@ -16,7 +15,7 @@ from transformer.serving.pairs import LanguagePairs, Route
 from transformer.serving.piece_results import PieceResult, pivoted, read_result
 from transformer.serving.settings import ServerSettings
 from transformer.serving.templates import Template, plain_template, word_numbers
-from transformer.text.languages import canonical_tag, matching_tag
+from transformer.text.languages import Detection, matching_tag, parse_language, rank_languages
 
 AUTO: Final = "auto"
 """Source language of a request whose texts' languages are to be detected."""
@@ -93,20 +92,26 @@ class TranslationService:
     Args:
         engine: Runs the models.
         settings: Settings of the server.
-        detector: Detects the language of texts.
 
     Attributes:
         characters: Number of translated characters by owner, see `Call.owner`; routes count.
     """
 
-    def __init__(self, engine: Engine, settings: ServerSettings, detector: Detector) -> None:
-        self._engine, self._settings, self._detector = engine, settings, detector
+    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
+        self._engine, self._settings = engine, settings
         self.characters: Counter[str] = Counter()
-        canonical_tag("en")  # loads the tables of languages now, since the first request would wait a second
+        parse_language("en")  # loads the tables of languages now, since the first request would wait a second
 
     def languages(self) -> dict[str, list[str]]:
         """Returns the target languages of each source language, by tag; without those through a third language."""
         return self._pairs().targets()
+
+    async def detect(self, texts: Sequence[str], languages: Sequence[str]) -> list[list[Detection]]:
+        """Returns for each text the languages that it may be in, see `rank_languages`.
+
+        The work is done in a thread, since the model takes a second to load.
+        """
+        return await asyncio.to_thread(lambda: [rank_languages(text, languages) for text in texts])
 
     async def translate(
         self,
@@ -128,7 +133,7 @@ class TranslationService:
         """
         self._check(texts, options)
         self._engine.check_capacity()  # before texts are split, which takes longer than all else of a refusal
-        detections = await self._detect(texts, source, target, options)
+        detections = await self._sources(texts, source, target, options)
         routes = {tag: self._pairs().route(tag, target, options.model, may_pivot=options.may_pivot)
                   for tag in {detection.language for detection in detections}}  # fmt: skip
         indices: defaultdict[str, list[int]] = defaultdict(list)
@@ -182,7 +187,7 @@ class TranslationService:
             message = f"protected: {unknown[0][:20]!r} is unknown; choose from {', '.join(PROTECTED_KINDS)}"
             raise ServiceError("invalid_request", message, param="protected")
 
-    async def _detect(
+    async def _sources(
         self, texts: Sequence[str], source: str, target: str, options: TranslateOptions
     ) -> list[Detection]:
         """Returns the language of each text, detected if the request does not say it."""
@@ -190,8 +195,8 @@ class TranslationService:
             return [Detection(self._pairs().known_source(source, target, options.model), 100.0)] * len(texts)
         pairs = self._pairs()
         sources = pairs.sources(target, options.model, may_pivot=options.may_pivot)
-        target_tag = matching_tag(target, pairs.all_languages()) or canonical_tag(target)
-        ranked = await self._detector.detect(texts, list(dict.fromkeys([*sources, target_tag])))
+        target_tag = matching_tag(target, pairs.all_languages()) or target
+        ranked = await self.detect(texts, list(dict.fromkeys([*sources, target_tag])))
         return [_likely_source(detections, sources) for detections in ranked]
 
     async def _translate_route(

@@ -112,7 +112,6 @@ _RELATED: Final = {
     "ca": "es",
     "gl": "pt",
     "lb": "de",
-    "nb": "no",
     "nn": "no",
     "sk": "cs",
     "sl": "hr",

@@ -7,6 +7,7 @@ from typing import Final
 import regex
 from sentencex.sentencex import segment
 
+from transformer.text.languages import base_language
 from transformer.text.normalization import remove_invisible
 from transformer.text.one_letter_words import ONE_LETTER, one_letter_word_ends, starts_sentence
 from transformer.text.plain_copy import PlainCopy
@@ -27,7 +28,7 @@ _COMMON_WORD: Final = regex.compile(r"\b(?:me|[Nn]o|ill|art|miss|may|OK|ID|mich|
 """Ends after words that sentencex takes for abbreviations: they end 2 in 100 English sentences of Tatoeba."""
 _ORDINAL: Final = regex.compile(r"(?<![\w.,])\d{1,3}\. (?=(?<next>[\p{L}'’]*))")
 _ORDINAL_LANGUAGES: Final = frozenset(
-    ["bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lb", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr"]
+    ["bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lb", "lv", "nn", "no", "pl", "sk", "sl", "sr", "tr"]
 )
 """Languages that write ordinal numbers with a period: `am 3. Oktober`."""
 _NOUNS_WITH_CAPITALS: Final = frozenset({"de", "lb"})
@@ -61,7 +62,7 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
     """
     if not _might_have_several(text):
         return [span] if (span := _stripped(text, 0, len(text))) else []
-    code = language.replace("_", "-").split("-")[0].lower() or "en"
+    code = base_language(language) or "en"
     copy = PlainCopy.of(text)
     spans: list[Span] = []
     start = 0

@@ -91,6 +91,7 @@ def test_a_tokenization_that_does_not_fit_is_noted(tokenization: Any, lines: lis
     """Catches a score of whole lines without a word, and a note on text that was split into words by others."""
     note = tokenization_note(tokenization, lines)
     assert note is None if words is None else (note is not None and words in note and "\n" not in note)
+    assert tokenization_note("ja-mecab", ["123"], "ja") is None
 
 
 def test_ter_of_scripts_that_it_does_not_split_is_noted() -> None:

@@ -11,7 +11,6 @@ from starlette.types import ASGIApp
 
 from serving_fakes import FakeEngine
 from transformer.serving.app import create_app
-from transformer.serving.detection import Detector
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.metrics import ServerMetrics
 from transformer.serving.operations import Services
@@ -27,9 +26,8 @@ def make_app() -> ASGIApp:
     engine = FakeEngine()
     limits = Limits(per_minute=0, request_seconds=60, characters=2000, texts=20)
     chosen = ServerSettings(models={name: name for name in engine.models}, limits=limits)
-    detector = Detector()
-    translation = TranslationService(engine, chosen, detector)
-    return create_app(Services(chosen, engine, translation, detector, Glossaries(chosen), ServerMetrics()))
+    translation = TranslationService(engine, chosen)
+    return create_app(Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics()))
 
 
 @pytest.mark.parametrize(

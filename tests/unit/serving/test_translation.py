@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from serving_app import DETECTOR, TEST_SECONDS, fake_services
+from serving_app import TEST_SECONDS, fake_services
 from serving_fakes import MODELS, FakeEngine
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Job, ModelInfo
 from transformer.serving.pairs import LanguagePairs
 from transformer.serving.settings import Limits
 from transformer.serving.translation import TranslatedText, TranslateOptions
-from transformer.text.languages import matching_tag
 
 
 def translate(
@@ -26,19 +25,6 @@ def translate(
         texts, source, target, TranslateOptions(**options), client="a client", deadline=sys.float_info.max
     )
     return asyncio.run(asyncio.wait_for(work, TEST_SECONDS))
-
-
-@pytest.mark.parametrize(
-    ("tag", "expected"),
-    [
-        ("de", "de"), ("DE", "de"), ("de-AT", "de"), ("deu", "de"), ("EN-GB", "en"), ("pt", "pt-BR"),
-        ("PT_br", "pt-BR"), ("pt-PT", "pt-PT"), ("nb", "no"), ("nl", None), ("zz", None), ("", None), ("../de", None),
-        ("d" * 10_000, None),
-    ],
-)  # fmt: skip
-def test_matching_tags(tag: str, expected: str | None) -> None:
-    """Catches codes of DeepL or Weblate that are unknown, and another language that is taken for a served one."""
-    assert matching_tag(tag, ["de", "en", "pt-BR", "pt-PT", "no"]) == expected
 
 
 def test_first_model_of_a_pair() -> None:
@@ -178,37 +164,6 @@ def test_text_in_the_target_language(text: str, source: str) -> None:
     (translated,) = translate([text], "auto", "en", engine)
     assert translated.source == source
     assert len(engine.jobs) == (source == "de")
-
-
-def detect(text: str, *languages: str) -> tuple[str, float]:
-    detections = asyncio.run(DETECTOR.detect([text], languages or ("de", "en", "fr")))[0]
-    return detections[0].language, detections[0].confidence
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        ("Der Hund läuft.", "de"), ("The dog runs in the garden.", "en"), ("Le chien court dans le jardin.", "fr"),
-        ("DER HUND LÄUFT DURCH DEN GARTEN", "de"), ("house", "en"), ("Guten Tag", "de"), ("Bonjour", "fr"),
-    ],
-)  # fmt: skip
-def test_detection(text: str, language: str) -> None:
-    """Catches a short text that is taken for a language that the server does not have."""
-    assert detect(text)[0] == language
-
-
-@pytest.mark.parametrize("text", ["", "12.5 %", "…", "\ud800"])
-def test_detection_without_letters(text: str) -> None:
-    """Catches a text without letters in a language by chance, with a confidence."""
-    assert detect(text, "de", "en") == ("en", 0.0)
-    assert detect(text, "de", "fr") == ("de", 0.0)
-
-
-def test_confidence() -> None:
-    """Catches a high confidence for a text in a language that the server does not have."""
-    assert detect("Le chien court dans le jardin de la maison.", "de", "en")[1] < 5
-    assert detect("Der schwarze Hund läuft durch den Garten.", "de-AT", "en") == ("de-AT", pytest.approx(100, abs=5))
-    assert detect("Ein Haus", "xx") == ("xx", 0.0)
 
 
 def test_no_torch_in_the_server() -> None:

@@ -1,21 +1,22 @@
 """Language tags from options, file names and text, and the scripts of text."""
 
 import random
-import unicodedata
 
 import pytest
 
 from transformer.data.config import DataConfig
 from transformer.data.languages import identify_languages
 from transformer.text.languages import (
+    Detection,
+    count_letters,
     detect_language,
     language_of_column,
     language_of_files,
     matching_tag,
     parse_language,
+    rank_languages,
     script_of_language,
 )
-from transformer.text.scripts import count_letters
 
 SENTENCES = {
     "en": "The woman reads the letter that her brother sent to the old house by the river last week.",
@@ -61,6 +62,7 @@ def test_a_suffix_that_is_rarely_a_language_must_agree_with_the_text(
     [
         ("en", "en"), ("deu", "de"), ("pt_br", "pt-BR"), ("zh-hant-tw", "zh-Hant-TW"), ("cmn", "zh"), (" fr", "fr"),
         ("mul", None), ("und", None), ("jp", None), ("german", None), ("", None), ("en-", None), ("a" * 99, None),
+        ("zt", "zh-Hant"), ("PB", "pt-BR"),
     ],
 )  # fmt: skip
 def test_tags_have_one_form(tag: str, canonical: str | None) -> None:
@@ -75,6 +77,7 @@ def test_tags_have_one_form(tag: str, canonical: str | None) -> None:
         (["a.deu", "b.de.zst"], "de"), (["dev.ceb_Latn"], "ceb-Latn"), (["train.EN"], "en"), (["x.cmn"], "zh"),
         (["train.src"], None), (["train.tgt"], None), (["train.tok"], None), (["corpus.txt"], None), (["en"], None),
         (["a.en", "b.de"], None), (["a.en", "b"], None), ([], None), (["run.sh"], None), (["x.in"], None),
+        (["x.pb"], None),
     ],
 )  # fmt: skip
 def test_files_name_their_language(paths: list[str], language: str | None) -> None:
@@ -110,35 +113,53 @@ def test_scripts_of_languages() -> None:
 
 
 def test_letters_are_counted_by_script() -> None:
-    """Catches a range that is off by one: the Unicode names of all letters begin with their script."""
-    names = {
-        "Thai": "THAI CHARACTER", "Khmer": "KHMER LETTER", "Tibetan": "TIBETAN LETTER", "Han": "CJK UNIFIED",
-        "Lao": "LAO LETTER", "Burmese": "MYANMAR LETTER", "Kana": "KATAKANA LETTER", "Hangul": "HANGUL SYLLABLE",
-    }  # fmt: skip
-    for script, prefix in names.items():
-        letters = [chr(code) for code in range(0x10000) if unicodedata.name(chr(code), "").startswith(prefix)]
-        counts = count_letters(letters)
-        assert counts[script] >= 0.9 * len(letters), (script, counts)
-        assert counts.total() == counts[script]
-    assert count_letters(["東京へ、5 km ｶﾅ!"]) == {"Han": 2, "Kana": 3, "Latin": 2}
+    """Catches kana that count apart, marks that do not count, and digits and signs that do."""
+    assert count_letters(["東京へ、5 km ｶﾅ!", "人々とスーパー", "é\u0301𠀋"]) == {"Hani": 5, "Hrkt": 8, "Latn": 3}
+    assert count_letters(["ไทย๑๒฿", "दो।१"]) == {"Thai": 3, "Deva": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Der Hund läuft.", "de"), ("The dog runs in the garden.", "en"), ("Le chien court dans le jardin.", "fr"),
+        ("DER HUND LÄUFT DURCH DEN GARTEN", "de"), ("house", "en"), ("Guten Tag", "de"), ("Bonjour", "fr"),
+    ],
+)  # fmt: skip
+def test_the_language_of_a_request(text: str, language: str) -> None:
+    """Catches a short text that is taken for a language that the server does not have."""
+    assert rank_languages(text, ["de", "en", "fr"])[0].language == language
+
+
+@pytest.mark.parametrize("text", ["", "12.5 %", "…", "\ud800"])
+def test_a_request_without_letters(text: str) -> None:
+    """Catches a text without letters in a language by chance, with a confidence."""
+    assert rank_languages(text, ["de", "en"]) == [Detection("en", 0.0)]
+    assert rank_languages(text, ["de", "fr"]) == [Detection("de", 0.0)]
+
+
+def test_confidence() -> None:
+    """Catches a high confidence for a text in a language that the server does not have, and another name of one."""
+    assert rank_languages("Le chien court dans le jardin de la maison.", ["de", "en"])[0].confidence < 5
+    german = rank_languages("Der schwarze Hund läuft durch den Garten.", ["de-AT", "en"])[0]
+    assert (german.language, german.confidence) == ("de-AT", pytest.approx(100, abs=5))
+    assert rank_languages("Ein Haus", ["xx"]) == [Detection("xx", 0.0)]
+    filipino = rank_languages("Binabasa ng babae ang sulat ng kanyang kapatid.", ["en", "fil"])[0]
+    assert (filipino.language, filipino.confidence) == ("fil", pytest.approx(100, abs=5))
 
 
 @pytest.mark.parametrize(
     ("served", "requested", "expected"),
     [
-        (("zh-Hans", "zh-Hant"), "zh-TW", "zh-Hant"),
-        (("zh-Hans", "zh-Hant"), "zh-SG", "zh-Hans"),
-        (("zh",), "zh-CN", "zh"),
-        (("zh-Hans",), "zh-Hant", None),
-        (("zh",), "zh-HK", None),
-        (("sr-Cyrl",), "sr-Latn", None),
-        (("sr",), "sr-RS", "sr"),
-        (("sr-Latn",), "sr", "sr-Latn"),  # the request names no script
-        (("zh-Hans", "zh-Hant"), "zt", "zh-Hant"),
-        (("pt-PT", "pt-BR"), "pb", "pt-BR"),
-        (("de", "no"), "nb-NO", "no"),
+        ("de", "DE", "de"), ("de", "de-AT", "de"), ("de", "deu", "de"), ("en", "EN-GB", "en"),
+        ("pt-BR", "PT_br", "pt-BR"),
+        ("pt-BR pt-PT", "pt", "pt-BR"), ("pt-BR pt-PT", "pt-PT", "pt-PT"), ("pt-PT pt-BR", "pb", "pt-BR"),
+        ("de no", "nb", "no"), ("de no", "nb-NO", "no"), ("de", "nl", None), ("de", "zz", None), ("de", "", None),
+        ("de", "../de", None), ("de", "d" * 10_000, None),
+        ("zh-Hans zh-Hant", "zh-TW", "zh-Hant"), ("zh-Hans zh-Hant", "zh-SG", "zh-Hans"), ("zh", "zh-CN", "zh"),
+        ("zh-Hans", "zh-Hant", None), ("zh", "zh-HK", None), ("zh-Hans zh-Hant", "zt", "zh-Hant"),
+        ("sr-Cyrl", "sr-Latn", None), ("sr", "sr-RS", "sr"), ("sr-Latn", "sr", "sr-Latn"),
     ],
-)
-def test_script_of_a_request_decides(served: tuple[str, ...], requested: str, expected: str | None) -> None:
-    """Catches simplified characters for a request of traditional ones, and unknown codes of LibreTranslate."""
-    assert matching_tag(requested, served) == expected
+)  # fmt: skip
+def test_matching_tags(served: str, requested: str, expected: str | None) -> None:
+    """Catches codes of DeepL, Weblate or LibreTranslate that are unknown, another language, and another script."""
+    assert matching_tag(requested, served.split()) == expected

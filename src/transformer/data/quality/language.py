@@ -1,44 +1,43 @@
-"""Script and language of lines, by Unicode ranges and by character trigrams learned from the corpus itself."""
+"""Script and language of lines, by the scripts of Unicode and by character trigrams learned from the corpus itself."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.text.scripts import SCRIPTS, code_points, script_indices
+from transformer.text.languages import HAN, KANA, SCRIPTS, code_points, script_indices, script_name
 
 CHUNK_LINES, BUCKETS = 4096, 1 << 16
 Values = NDArray[np.float64]
 
-MERGED = {"Han": "Han or kana", "Kana": "Han or kana"}
-"""Scripts that are mixed in ordinary text and therefore count as one."""
-NAMES = sorted({MERGED.get(name, name) for name in SCRIPTS})
-MERGED_INDICES = np.array([NAMES.index(MERGED.get(name, name)) for name in SCRIPTS])
+MERGED_INDICES = np.array([SCRIPTS.index(HAN if script == KANA else script) for script in SCRIPTS])
+"""Indices of scripts; kana count as Chinese characters, with which they are mixed in ordinary text."""
 USUAL_SHARE, MIN_LETTERS = 0.01, 3
 
 
 def main_scripts(lines: Sequence[str]) -> list[str]:
     """Returns the script of most letters of each line; an empty string if it has fewer than `MIN_LETTERS`."""
-    names: list[str] = []
+    scripts: list[str] = []
     for chunk in _chunks(lines):
         codes, rows = _codes(chunk)
         kinds = MERGED_INDICES[script_indices(codes)]
-        table = np.bincount(rows * len(NAMES) + kinds, minlength=len(chunk) * len(NAMES))
+        table = np.bincount(rows * len(SCRIPTS) + kinds, minlength=len(chunk) * len(SCRIPTS))
         table = table.reshape(len(chunk), -1)
         table[:, 0] = MIN_LETTERS - 1  # "" wins unless a script has more
-        names += [NAMES[index] for index in table.argmax(1).tolist()]
-    return names
+        scripts += [SCRIPTS[index] for index in table.argmax(1).tolist()]
+    return scripts
 
 
 def unusual_scripts(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yields rows in a script that occurs in less than 1 % of the lines of their side, with the usual scripts."""
-    names = main_scripts(lines)
-    identified = [name for name in names if name]
-    usual = {name for name in set(identified) if identified.count(name) >= USUAL_SHARE * len(identified)}
-    for row, name in enumerate(names):
-        if name and name not in usual:
-            yield row, f"{name}, not {' or '.join(sorted(usual))}"
+    scripts = main_scripts(lines)
+    counts = Counter(filter(None, scripts))
+    usual = {script for script, count in counts.items() if count >= USUAL_SHARE * counts.total()}
+    for row, script in enumerate(scripts):
+        if script and script not in usual:
+            yield row, f"{_name(script)}, not {' or '.join(sorted(map(_name, usual)))}"
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,10 @@ def language_odds(
         sizes.append(counts)
         best.append(np.maximum(same, other) / np.maximum(counts, 1))
     return np.concatenate(odds), np.concatenate(sizes), np.concatenate(best)
+
+
+def _name(script: str) -> str:
+    return "Han or kana" if script == HAN else script_name(script)
 
 
 def _chunks(lines: Sequence[str]) -> Iterator[Sequence[str]]:

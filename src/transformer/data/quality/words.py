@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_WORDS, MAX_VOCABULARY, STEM = 12, 4096, 6
-# Scripts without spaces between words are split into characters: Thai, Lao, Burmese, Khmer, kana, Han.
+# Scripts without spaces between words are split into characters: Thai, Lao, Burmese, Khmer, kana, Han. They are ranges,
+# since the properties of `regex` take 1.6 times as long.
 WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+")
 Numbers = NDArray[np.int32]
 Weights = NDArray[np.float32]

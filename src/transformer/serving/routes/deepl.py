@@ -11,7 +11,7 @@ from transformer.serving.operations import Call, Operation
 from transformer.serving.routes.deepl_glossaries import GLOSSARY_OPERATIONS, INTERFACE, deepl_code, error_form
 from transformer.serving.routes.translate_fields import Details, TranslateFields, details, translate
 from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
-from transformer.text.languages import canonical_tag, language_name
+from transformer.text.languages import language_name
 
 CHARACTER_LIMIT: Final = 10**12
 """Number that `/v2/usage` gives as the limit, as for accounts of DeepL without one."""
@@ -144,12 +144,10 @@ async def languages(call: Call) -> list[dict[str, Any]]:
     pairs = call.services.translation.languages()
     if request.type == "source":
         codes = dict.fromkeys(deepl_code(tag) for tag in pairs)
-        return [{"language": code, "name": language_name(canonical_tag(code))} for code in codes]
+        return [{"language": code, "name": language_name(code)} for code in codes]
     tags = dict.fromkeys(tag for targets in pairs.values() for tag in targets)
     codes = dict.fromkeys(code for tag in tags for code in VARIANTS.get(tag, (tag.upper(),)))
-    return [
-        {"language": code, "name": language_name(canonical_tag(code)), "supports_formality": False} for code in codes
-    ]
+    return [{"language": code, "name": language_name(code), "supports_formality": False} for code in codes]
 
 
 async def usage(call: Call) -> UsageResponse:

@@ -102,7 +102,7 @@ async def detect(call: Call) -> list[DetectedLanguage]:
     tags = [language.code for language in _languages(call)]
     if not tags:
         raise ServiceError("invalid_request", "this server has no model that translates")
-    first, *others = (await call.services.detector.detect([request.q], tags))[0]
+    first, *others = (await call.services.translation.detect([request.q], tags))[0]
     likely = [first, *(other for other in others if other.confidence >= UNLIKELY)]
     return [DetectedLanguage(language=one.language, confidence=one.confidence) for one in likely]
 

@@ -16,7 +16,7 @@ from transformer.cli import main
 from transformer.data.quality.characters import find_suspicious_characters
 from transformer.data.quality.examination import Examination, examine
 from transformer.data.quality.findings import KINDS
-from transformer.data.quality.language import main_scripts
+from transformer.data.quality.language import main_scripts, unusual_scripts
 from transformer.data.quality.report import text_report
 from transformer.errors import DataError
 from transformer.reporting.corpus_page import html_report
@@ -289,24 +289,12 @@ def test_wrongly_decoded_text_is_odd(text: str) -> None:
 
 
 def test_scripts() -> None:
-    """Catches wrong ranges of code points."""
-    lines = [
-        "Äpfel 12",
-        "Привет",
-        "Ωμέγα",
-        "日本のお茶",
-        "한국어",
-        "नमस्ते",
-        "שלום",
-        "مرحبا",
-        "ไทยๆ",
-        "12 !?",
-        "ok",
-        "АБВ abcd",
-    ]
-    assert main_scripts(lines) == [
-        "Latin", "Cyrillic", "Greek", "Han or kana", "Hangul", "Devanagari", "Hebrew", "Arabic", "Thai", "", "",
-        "Latin",
+    """Catches a line that counts for its neighbor, kana apart from Chinese characters, and codes instead of names."""
+    lines = ["Äpfel 12", "Привет", "お茶はいい", "नमस्ते", "12 !?", "ok", "АБВ abcd"]
+    assert main_scripts(lines) == ["Latn", "Cyrl", "Hani", "Deva", "", "", "Latn"]
+    reasons = ["Cyrillic, not Han or kana or Latin", "Devanagari, not Han or kana or Latin"]
+    assert list(unusual_scripts([*lines[:2], *lines[2:3] * 100, lines[3], *lines[:1] * 150])) == [
+        (1, reasons[0]), (102, reasons[1]),
     ]  # fmt: skip
 
 
