@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformer.config import Config
 from transformer.errors import ConfigError
@@ -30,7 +30,7 @@ class Family:
         """Builds a freshly initialized model from a configuration."""
         return import_module(f"transformer.models.{self.name}.model").build(config)
 
-    def weights(self) -> "HuggingFaceFormat":
+    def weights(self) -> "HuggingFaceFormat[Config]":
         """Returns the Hugging Face format of its models."""
         return import_module(f"transformer.models.{self.name}.weights").FORMAT
 
@@ -48,7 +48,7 @@ class Family:
         """Whether its models have tokenizers."""
         return self.kind != "image encoder"
 
-    def presets(self) -> dict[str, dict[str, Any]]:
+    def presets(self) -> dict[str, dict[str, object]]:
         """Returns the presets of the family; every family has one called `tiny`."""
         return import_module(f"transformer.models.{self.name}.config").PRESETS
 

@@ -1,7 +1,7 @@
 """The size of a model, computed from its configuration before any of it is allocated."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -97,8 +97,8 @@ def check_size_of_weights(config: Config, stored_bytes: int) -> None:
 
 def _sizes(config: Config) -> dict[str, int]:
     """Returns the sizes in a configuration by key; keys of token ids have no influence on the size."""
-    values: dict[str, Any] = config.model_dump()
-    numbers = {key: max(value) if isinstance(value, tuple) and value else value for key, value in values.items()}
+    values = config.model_dump().items()
+    numbers = {key: max(value) if isinstance(value, tuple) and value else value for key, value in values}
     return {
         key: value
         for key, value in numbers.items()

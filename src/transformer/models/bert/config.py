@@ -1,6 +1,6 @@
 """Configuration of a BERT."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -72,7 +72,7 @@ class BertConfig(Config):
 
 Config = BertConfig
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, object]]] = {
     "tiny": {"d_model": 128, "N": 2, "h": 2, "d_ff": 512, "masked": True},
     "mini": {"d_model": 256, "N": 4, "h": 4, "d_ff": 1024, "masked": True},
     "base": {"masked": True},

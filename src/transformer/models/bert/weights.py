@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from transformer.errors import BundleError
 from transformer.models.bert.config import BertConfig
@@ -11,6 +11,7 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
+    PublishedConfig,
     check_architectures,
     check_heads,
     check_settings,
@@ -39,14 +40,14 @@ SETTINGS: Final = {
     "token_types": ("type_vocab_size", 2), "eps": ("layer_norm_eps", 1e-12), "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1), "head_dropout": ("classifier_dropout", None),
 }  # fmt: skip
-FIXED: Final[dict[str, tuple[Any, ...]]] = {
+FIXED: Final[dict[str, tuple[object, ...]]] = {
     "is_decoder": (False,), "add_cross_attention": (False,), "position_embedding_type": ("absolute",),
     "tie_word_embeddings": (True,), "problem_type": (None, "single_label_classification"),
     "is_encoder_decoder": (False,), "is_causal": (False, None),
 }  # fmt: skip
 
 
-def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name; the parameter names determine the heads."""
     check_settings(published, FIXED)
     check_architectures(published, ARCHITECTURES)
@@ -112,7 +113,7 @@ def _embedding(files: Mapping[str, bytes]) -> str:
     return known[modes.pop()]
 
 
-def write_files(config: BertConfig) -> dict[str, Any]:
+def write_files(config: BertConfig) -> dict[str, object]:
     """Returns the files that sentence-transformers reads beside the model."""
     modes = {"mean": "pooling_mode_mean_tokens", "first": "pooling_mode_cls_token"}
     if config.embedding not in modes:
@@ -131,7 +132,7 @@ def write_files(config: BertConfig) -> dict[str, Any]:
     }
 
 
-def write(config: BertConfig) -> dict[str, Any]:
+def write(config: BertConfig) -> dict[str, object]:
     """Returns the settings that `read` reads.
 
     Raises:

@@ -1,6 +1,6 @@
 """Configuration of a GPT."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -49,7 +49,7 @@ class GptConfig(Config):
 
 Config = GptConfig
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, object]]] = {
     "tiny": {"d_model": 128, "N": 4, "h": 4, "seq_len": 256},
     "small": {"d_model": 768, "N": 12, "h": 12, "seq_len": 1024},
     "medium": {"d_model": 1024, "N": 24, "h": 16, "seq_len": 1024},

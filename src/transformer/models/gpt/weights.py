@@ -1,7 +1,7 @@
 """Conversion between the GPT of this package and the published GPT-2 format."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from transformer.models.gpt.config import GptConfig
 from transformer.models.huggingface.format import HuggingFaceFormat
@@ -10,6 +10,7 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
+    PublishedConfig,
     check_architectures,
     check_settings,
     embedding_and_output,
@@ -27,7 +28,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     del names, files
     check_architectures(published, ARCHITECTURES)
@@ -37,7 +38,7 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     return {"activation": map_choice(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
 
 
-def write(config: GptConfig) -> dict[str, Any]:
+def write(config: GptConfig) -> dict[str, object]:
     """Returns the settings that `read` reads."""
     activation = PUBLISHED_ACTIVATIONS[config.activation]
     dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout

@@ -1,11 +1,12 @@
 """Detection of settings in a published configuration that change the computation but that no reader uses."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fnmatch import translate
 from typing import Any, Final
 
 from transformer.errors import BundleError
+from transformer.models.huggingface.key_mapping import PublishedConfig
 
 
 def _pattern(names: str) -> re.Pattern[str]:
@@ -73,7 +74,7 @@ FACTORS: Final = _pattern("""
     logits_scaling mup_* partial_rotary_factor residual_scale rotary_pct scale_depth scale_factor
 """)  # fmt: skip
 """Settings that change what a model computes unless they are off or 1."""
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "attention_type": ("full", "full_attention", "original_full", "softmax"),
     "position_embedding_type": ("absolute",), "position_biased_input": (True,), "scale_attn_weights": (True,),
     "static_position_embeddings": (True,),
@@ -82,10 +83,10 @@ NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
 OFF: Final = (None, False, "", [], {})
 
 
-class AuditedConfig(Mapping[str, Any]):
+class AuditedConfig(PublishedConfig):
     """A configuration that records which of its settings were read."""
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
+    def __init__(self, content: PublishedConfig) -> None:
         self._content = content
         self._read: set[str] = set()
 
@@ -129,7 +130,7 @@ class AuditedConfig(Mapping[str, Any]):
         return list(unread)
 
 
-def _changes(name: str, value: Any) -> bool:
+def _changes(name: str, value: object) -> bool:
     """Whether a setting that is not off changes what a model computes."""
     if FACTORS.fullmatch(name):
         return value != 1 and value != [1] * (len(value) if isinstance(value, list) else 0)

@@ -5,7 +5,7 @@ Each `weights.py` defines one as `FORMAT`.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from transformer.models.huggingface.key_mapping import (
     CONFIG,
     OTHER_PROGRAM,
     ParameterMapping,
+    PublishedConfig,
     check_settings,
     check_size,
     from_published,
@@ -26,11 +27,11 @@ from transformer.tokenizers.huggingface import INPUTS, read_special_token_ids, r
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
-Names = Mapping[str, tuple[str, Any]]
+C = TypeVar("C", bound=Config)
 DEPTHS: Final = ("N", "encoder_layers", "decoder_layers")
 SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
 """Settings of this package that are sizes, although the default of the published setting may not be an integer."""
-UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
+UNSUPPORTED: Final[dict[str, tuple[object, ...]]] = {
     "quantization_config": (None,), "sliding_window": (None,), "use_sliding_window": (False, None),
     "qk_norm": (False, None), "use_qk_norm": (False, None), "attn_logit_softcapping": (None,),
     "final_logit_softcapping": (None,),
@@ -40,7 +41,7 @@ MAX_SIZE: Final = 10**7
 
 
 @dataclass(frozen=True)
-class HuggingFaceFormat:
+class HuggingFaceFormat(Generic[C]):
     """The published format of a model family.
 
     Attributes:
@@ -64,11 +65,11 @@ class HuggingFaceFormat:
 
     model_types: tuple[str, ...]
     architectures: tuple[str, ...] = ()
-    settings: Names = field(default_factory=dict[str, tuple[str, Any]])
-    table: Callable[[Any], Sequence[ParameterMapping]] = lambda _: ()
-    read: Callable[[Mapping[str, Any], Collection[str], Mapping[str, bytes]], dict[str, Any]] = lambda *_: {}
-    write: Callable[[Any], dict[str, Any]] = lambda _: {}
-    ids: Names = field(default_factory=dict[str, tuple[str, Any]])
+    settings: Mapping[str, tuple[str, object]] = field(default_factory=dict[str, tuple[str, object]])
+    table: Callable[[C], Sequence[ParameterMapping]] = lambda _: ()
+    read: Callable[[PublishedConfig, Collection[str], Mapping[str, bytes]], Mapping[str, object]] = lambda *_: {}
+    write: Callable[[C], Mapping[str, object]] = lambda _: {}
+    ids: Mapping[str, tuple[str, int | None]] = field(default_factory=dict[str, tuple[str, int | None]])
     required: tuple[str, ...] = ()
     special: Mapping[str, str] = field(default_factory=dict[str, str])
     prefix: str = ""
@@ -76,11 +77,11 @@ class HuggingFaceFormat:
     ignored: str = ""
     inputs: tuple[str, ...] = INPUTS
     frame: str = ""
-    write_files: Callable[[Any], dict[str, Any]] = lambda _: {}
+    write_files: Callable[[C], Mapping[str, object]] = lambda _: {}
 
     def read_config(
-        self, kind: type[Config], published: Mapping[str, Any], files: Mapping[str, bytes], names: Collection[str]
-    ) -> Config:
+        self, kind: type[C], published: PublishedConfig, files: Mapping[str, bytes], names: Collection[str]
+    ) -> C:
         """Reads the configuration of a published model.
 
         Args:
@@ -117,13 +118,13 @@ class HuggingFaceFormat:
             check_generation(published, files, start=start, end=values["eos_id"], never=never, n_tokens=n_tokens)
         return kind.model_validate({**values, **self.read(published, self._full_names(names), files)})
 
-    def write_config(self, config: Config) -> dict[str, Any]:
+    def write_config(self, config: C) -> dict[str, object]:
         """Returns the config.json that `read_config` reads."""
         values = config.model_dump()
         settings = {hf_name: values[our_name] for our_name, (hf_name, _) in {**self.settings, **self.ids}.items()}
         return {"model_type": self.model_types[0], **settings, **self.write(config)}
 
-    def read_weights(self, config: Config, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def read_weights(self, config: C, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Converts published tensors to the parameters of this package, by name.
 
         Raises:
@@ -132,11 +133,11 @@ class HuggingFaceFormat:
         named = dict(zip(self._full_names(tensors), tensors.values(), strict=True))
         return from_published(self.table(config), named, self.ignored)
 
-    def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def write_weights(self, config: C, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the tensors that `read_weights` reads."""
         return to_published(self.table(config), state)
 
-    def read_tokenizers(self, config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
+    def read_tokenizers(self, config: C, files: Mapping[str, bytes]) -> TokenizerPair:
         """Reads the tokenizer of a published model, which becomes both sides of the pair.
 
         Raises:
@@ -154,7 +155,7 @@ class HuggingFaceFormat:
         tokenizer = read_tokenizer(files, SpecialTokenIds(**absent | special_tokens), n_tokens)
         return TokenizerPair(tokenizer, tokenizer)
 
-    def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
+    def write_tokenizers(self, config: C, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """Returns the files that `read_tokenizers` reads."""
         sizes = config.model_dump()
         longest = sizes.get("seq_len", sizes.get("src_seq_len"))

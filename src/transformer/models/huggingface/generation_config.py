@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from transformer.config import Config
 from transformer.errors import BundleError, note
+from transformer.models.huggingface.key_mapping import CONFIG, PublishedConfig
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+GENERATION = "generation_config.json"
 ROLES: Final = {"bos_token_id": "start", "eos_token_id": "end"}
 REFUSED: Final = (
     "forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias",
@@ -15,7 +17,7 @@ REFUSED: Final = (
 """Settings that change every generated text. Others, such as beams and lengths, are options of each call."""
 
 
-def read_token_id(published: Mapping[str, Any], name: str, default: int | None, n_tokens: int) -> int | None:
+def read_token_id(published: PublishedConfig, name: str, default: int | None, n_tokens: int) -> int | None:
     """Returns the id of a special token; ids that no token of the model has are left out.
 
     Such ids are remains of the configuration that a model was derived from, e.g. GPT-2's 50256 with a small vocabulary,
@@ -47,7 +49,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def check_generation(
-    published: Mapping[str, Any],
+    published: PublishedConfig,
     files: Mapping[str, bytes],
     *,
     start: int | None,
@@ -68,7 +70,7 @@ def check_generation(
     Raises:
         BundleError: The folder names another start or end token, or forces or forbids tokens.
     """
-    generation: dict[str, Any] = json.loads(files.get(GENERATION, b"{}"))
+    generation: PublishedConfig = json.loads(files.get(GENERATION, b"{}"))
     ends = generation.get("eos_token_id")
     if other := {token for token in _listed(ends) if token != end and (token is None or 0 <= token < n_tokens)}:
         raise BundleError(f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end")
@@ -87,7 +89,7 @@ def check_generation(
             )
 
 
-def language_model_files(config: Any) -> dict[str, Any]:
+def language_model_files(config: Config) -> dict[str, object]:
     """Returns generation_config.json, by its name, for a language model; `max_length` includes the prompt."""
     values = config.model_dump()
     bos, eos, pad = (values[f"{role}_id"] for role in ("bos", "eos", "pad"))
@@ -96,7 +98,7 @@ def language_model_files(config: Any) -> dict[str, Any]:
     return {GENERATION: {**known, "max_length": values["seq_len"], **_bad_words((pad, bos), eos)}}
 
 
-def generation_config(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, Any]:
+def generation_config(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, object]:
     """Returns a generation_config.json with which `transformers` generates the same texts as this package.
 
     Args:
@@ -111,6 +113,6 @@ def generation_config(start: int | None, end: int | None, pad: int | None, most:
     }  # fmt: skip
 
 
-def _bad_words(never: Iterable[int | None], end: int | None) -> dict[str, Any]:
+def _bad_words(never: Iterable[int | None], end: int | None) -> dict[str, object]:
     words = [[token] for token in dict.fromkeys(never) if token is not None and token != end]
     return {"bad_words_ids": words} if words else {}

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from transformer.errors import BundleError
 
+PublishedConfig = Mapping[str, Any]
+"""The content of a published config.json. Its values may be of any type: each reader checks those that it reads."""
 CONFIG = "config.json"
 OTHER_PROGRAM = "run this model with another program, e.g. transformers"
 """Remedy for models that are not supported."""
@@ -128,13 +130,13 @@ def to_published(table: Sequence[ParameterMapping], state: Mapping[str, Tensor])
     return tensors
 
 
-def setting(published: Mapping[str, Any], name: str, default: Any) -> Any:
+def setting(published: PublishedConfig, name: str, default: object) -> Any:
     """Returns a setting, or its default if it is absent or null; null is kept if the default is a boolean."""
     value = published.get(name, default)
     return default if value is None and not isinstance(default, bool) else value
 
 
-def check_settings(published: Mapping[str, Any], fixed: Mapping[str, tuple[Any, ...]], file: str = CONFIG) -> None:
+def check_settings(published: PublishedConfig, fixed: Mapping[str, tuple[object, ...]], file: str = CONFIG) -> None:
     """Checks that settings have supported values.
 
     Args:
@@ -150,7 +152,7 @@ def check_settings(published: Mapping[str, Any], fixed: Mapping[str, tuple[Any, 
             raise BundleError(f"{file}: {name}={published[name]!r} is not known; only {known[0]!r} is; {OTHER_PROGRAM}")
 
 
-def check_architectures(published: Mapping[str, Any], known: Sequence[str]) -> None:
+def check_architectures(published: PublishedConfig, known: Sequence[str]) -> None:
     """Checks that the architectures named in a configuration are supported.
 
     Raises:
@@ -163,7 +165,7 @@ def check_architectures(published: Mapping[str, Any], known: Sequence[str]) -> N
             )
 
 
-def check_heads(published: Mapping[str, Any], names: Collection[str], heads: Mapping[str, Sequence[str]]) -> None:
+def check_heads(published: PublishedConfig, names: Collection[str], heads: Mapping[str, Sequence[str]]) -> None:
     """Checks that a model has the heads of its architecture; it would otherwise be read as a model without them.
 
     Args:
@@ -179,7 +181,7 @@ def check_heads(published: Mapping[str, Any], names: Collection[str], heads: Map
             raise BundleError(f"{', '.join(missing)}: missing, which a {architecture} has; copy the whole folder")
 
 
-def map_choice(published: Mapping[str, Any], name: str, choices: Mapping[str, str], default: str) -> str:
+def map_choice(published: PublishedConfig, name: str, choices: Mapping[str, str], default: str) -> str:
     """Returns this package's name for the value of a published setting.
 
     Raises:
@@ -191,7 +193,7 @@ def map_choice(published: Mapping[str, Any], name: str, choices: Mapping[str, st
     return choices[value]
 
 
-def check_size(published: Mapping[str, Any], name: str, most: int) -> None:
+def check_size(published: PublishedConfig, name: str, most: int) -> None:
     """Checks that a size is plausible, so that a damaged configuration does not exhaust the memory.
 
     Raises:
@@ -202,7 +204,7 @@ def check_size(published: Mapping[str, Any], name: str, most: int) -> None:
         raise BundleError(f"{CONFIG}: {name}={value!r} is not a size of a model; the file is damaged, copy it again")
 
 
-def read_labels(published: Mapping[str, Any]) -> tuple[str, ...]:
+def read_labels(published: PublishedConfig) -> tuple[str, ...]:
     """Returns the names of the labels, in the order of their numbers; default: LABEL_0, LABEL_1.
 
     If labels have the same name (ImageNet has two cranes), the later ones get their numbers appended: "crane (517)".
@@ -211,7 +213,7 @@ def read_labels(published: Mapping[str, Any]) -> tuple[str, ...]:
         BundleError: The model has a single label, as in regression.
     """
     check_size(published, "num_labels", MAX_LABELS)
-    names: dict[Any, Any] = published.get("id2label") or {}
+    names: Mapping[object, object] = published.get("id2label") or {}
     n = published.get("num_labels") or len(names) or 2
     if n < 2:
         raise BundleError(
@@ -226,7 +228,7 @@ def read_labels(published: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def write_labels(labels: Sequence[str]) -> dict[str, Any]:
+def write_labels(labels: Sequence[str]) -> dict[str, object]:
     """Returns the settings that `read_labels` reads."""
     if not labels:
         return {}

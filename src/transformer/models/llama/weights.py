@@ -1,7 +1,6 @@
 """Conversion between the Llama of this package and the published format."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import HuggingFaceFormat
@@ -9,6 +8,7 @@ from transformer.models.huggingface.generation_config import language_model_file
 from transformer.models.huggingface.key_mapping import (
     OTHER_PROGRAM,
     ParameterMapping,
+    PublishedConfig,
     check_architectures,
     check_settings,
     embedding_and_output,
@@ -26,7 +26,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: Mapping[str, Any], *_: Any) -> dict[str, Any]:
+def read(published: PublishedConfig, *_: object) -> dict[str, object]:
     """Reads the base of the rotary frequencies and checks the other settings."""
     check_architectures(published, ARCHITECTURES)
     check_settings(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
@@ -40,7 +40,7 @@ def read(published: Mapping[str, Any], *_: Any) -> dict[str, Any]:
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 
-def write(config: LlamaConfig) -> dict[str, Any]:
+def write(config: LlamaConfig) -> dict[str, object]:
     """Returns the settings that `read` reads."""
     rope = {"rope_theta": config.base, "rope_type": "default"}
     return {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_parameters": rope}

@@ -1,6 +1,6 @@
 """Configuration of a Marian model."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -70,7 +70,7 @@ class MarianConfig(Config):
 
 Config = MarianConfig
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, object]]] = {
     "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 256},
     "opus": {"d_model": 512, "N": 6, "h": 8, "d_ff": 2048},
 }

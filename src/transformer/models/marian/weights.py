@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from transformer.blocks import halved_sinusoid
-from transformer.config import Config
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import MAX_SIZE, HuggingFaceFormat
 from transformer.models.huggingface.generation_config import GENERATION, generation_config
@@ -16,6 +15,7 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
+    PublishedConfig,
     check_architectures,
     check_settings,
     check_size,
@@ -54,7 +54,7 @@ SETTINGS: Final = {
 IDS: Final = {
     "pad_id": ("pad_token_id", 58100), "eos_id": ("eos_token_id", 0), "start_id": ("decoder_start_token_id", 58100)
 }  # fmt: skip
-FIXED: Final[dict[str, tuple[Any, ...]]] = {
+FIXED: Final[dict[str, tuple[object, ...]]] = {
     "normalize_before": (False,), "normalize_embedding": (False,), "add_final_layer_norm": (False,),
     "add_bias_logits": (False,), "static_position_embeddings": (True,),
     "is_encoder_decoder": (True,), "is_decoder": (False,), "encoder_layerdrop": (0, 0.0), "decoder_layerdrop": (0, 0.0),
@@ -66,7 +66,7 @@ SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
 )  # fmt: skip
 
 
-def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name; vocabulary sizes are in the ids of this package."""
     del names
     check_architectures(published, ARCHITECTURES)
@@ -91,10 +91,10 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
         raise BundleError(f"{most} is a control token, but none of the {target:,} tokens of the target")
     numbered = MarianConfig(**settings, **ids)
     sizes = {f"{side}_vocab_size": len(published_order(numbered, n)) for side, n in (("src", source), ("tgt", target))}
-    return settings | sizes
+    return {**settings, **sizes}
 
 
-def write(config: MarianConfig) -> dict[str, Any]:
+def write(config: MarianConfig) -> dict[str, object]:
     """Returns the settings that `read` reads."""
     return {
         "architectures": ["MarianMTModel"], "activation_function": PUBLISHED_ACTIVATIONS[config.activation],
@@ -133,13 +133,12 @@ def published_size(config: MarianConfig, size: int | None) -> int:
     return size - N_SPECIAL_TOKENS + len({config.pad_id, config.start_id, config.eos_id, config.unk_id})
 
 
-def read_tokenizers(config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
+def read_tokenizers(config: MarianConfig, files: Mapping[str, bytes]) -> TokenizerPair:
     """Reads the tokenizers of a published model.
 
     Raises:
         BundleError: A file is missing or does not match the configuration.
     """
-    assert isinstance(config, MarianConfig)
     sides: list[SentencePieceTokenizer] = []
     own_target = TARGET_VOCABULARY_FILE if TARGET_VOCABULARY_FILE in files else VOCABULARY_FILE
     for model, name, size in (
@@ -216,13 +215,12 @@ def table(config: MarianConfig) -> list[ParameterMapping]:
     ]  # fmt: skip
 
 
-def write_tokenizers(config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
+def write_tokenizers(config: MarianConfig, tokenizers: TokenizerPair) -> dict[str, bytes]:
     """Returns the files that `read_tokenizers` reads.
 
     Raises:
         BundleError: A tokenizer is not a SentencePiece model.
     """
-    assert isinstance(config, MarianConfig)
     files: dict[str, bytes] = {}
     for model, name, tokenizer in (
         (SOURCE_FILE, VOCABULARY_FILE, tokenizers.source), (TARGET_FILE, TARGET_VOCABULARY_FILE, tokenizers.target)
@@ -243,12 +241,11 @@ def write_tokenizers(config: Config, tokenizers: TokenizerPair) -> dict[str, byt
     return files
 
 
-class MarianFormat(HuggingFaceFormat):
+class MarianFormat(HuggingFaceFormat[MarianConfig]):
     """The Marian format, which has other token ids and two SentencePiece tokenizers."""
 
-    def read_weights(self, config: Config, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def read_weights(self, config: MarianConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Implements `HuggingFaceFormat.read_weights`."""
-        assert isinstance(config, MarianConfig)
         named = dict(tensors)
         for side in ("encoder", "decoder"):
             name = f"model.{side}.embed_positions.weight"
@@ -273,19 +270,18 @@ class MarianFormat(HuggingFaceFormat):
             state[BIAS][BOS_ID] = SUPPRESSED_LOGIT
         return state
 
-    def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def write_weights(self, config: MarianConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Implements `HuggingFaceFormat.write_weights`; every matrix is written once."""
-        assert isinstance(config, MarianConfig)
         names = [entry.parameters[0] for entry in matrices(config.share_embeddings)]
         numbered = {name: _renumbered(config, state[name], start=BOS_ID) for name in names}
         bias = _renumbered(config, state[BIAS], start=PAD_ID)
         return super().write_weights(config, {**state, **numbered, BIAS: bias})
 
-    def read_tokenizers(self, config: Config, files: Mapping[str, bytes]) -> TokenizerPair:
+    def read_tokenizers(self, config: MarianConfig, files: Mapping[str, bytes]) -> TokenizerPair:
         """Implements `HuggingFaceFormat.read_tokenizers`."""
         return read_tokenizers(config, files)
 
-    def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
+    def write_tokenizers(self, config: MarianConfig, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """Implements `HuggingFaceFormat.write_tokenizers`."""
         return write_tokenizers(config, tokenizers)
 
@@ -299,7 +295,7 @@ def _renumbered(config: MarianConfig, rows: Tensor, start: int) -> Tensor:
     return published_rows
 
 
-def write_files(config: MarianConfig) -> dict[str, Any]:
+def write_files(config: MarianConfig) -> dict[str, object]:
     """Returns the generation settings for translations."""
     return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 

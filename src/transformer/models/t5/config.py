@@ -1,6 +1,6 @@
 """Configuration of a T5."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -61,7 +61,7 @@ class T5Config(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _scale_of_one_matrix(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _scale_of_one_matrix(cls, values: dict[str, object]) -> dict[str, object]:
         """Embeddings from N(0, 1) as an output would make logits of variance d_model."""
         scaled = values.get("share_embeddings") == "all"
         return values if values.get("scale_output") is not None else {**values, "scale_output": scaled}
@@ -75,7 +75,7 @@ class T5Config(Config):
 
 Config = T5Config
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, object]]] = {
     "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 256},
     "small": {"d_model": 512, "N": 8, "h": 6, "d_k": 64, "d_ff": 1024},
     "base": {"d_model": 768, "N": 12, "h": 12, "d_ff": 2048},

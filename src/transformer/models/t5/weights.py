@@ -1,13 +1,14 @@
 """Conversion between the T5 of this package and the published format."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.generation_config import GENERATION, generation_config
 from transformer.models.huggingface.key_mapping import (
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
+    PublishedConfig,
     check_architectures,
     check_settings,
     setting,
@@ -26,7 +27,7 @@ NETWORKS: Final = {
     "gated-relu": (True, "relu"), "gated-silu": (True, "silu"), "gelu_new": (False, "gelu_tanh"),
 }  # fmt: skip
 """Published name -> gated, activation; "gated-gelu" means the approximation by tanh."""
-FIXED: Final[dict[str, tuple[Any, ...]]] = {
+FIXED: Final[dict[str, tuple[object, ...]]] = {
     "feed_forward_proj": tuple(NETWORKS), "is_encoder_decoder": (True,), "is_decoder": (False,)
 }  # fmt: skip
 ARCHITECTURES: Final = ("T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model")
@@ -42,7 +43,7 @@ Other readers of the format use `dropout_rate` instead.
 """
 
 
-def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     del files
     has_output = OUTPUT in names  # which says more than the configuration: transformers 5 writes "tied" of all models
@@ -61,7 +62,7 @@ def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[st
     }  # fmt: skip
 
 
-def write(config: T5Config) -> dict[str, Any]:
+def write(config: T5Config) -> dict[str, object]:
     """Returns the settings that `read` reads."""
     plain = {"gelu_tanh": "gelu"} if config.gated else PUBLISHED_ACTIVATIONS
     network = plain.get(config.activation, config.activation)
@@ -74,7 +75,7 @@ def write(config: T5Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_files(config: T5Config) -> dict[str, Any]:
+def write_files(config: T5Config) -> dict[str, object]:
     """Returns the generation settings for texts."""
     return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 

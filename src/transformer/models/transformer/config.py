@@ -1,6 +1,6 @@
 """Configuration of a Transformer; the recipe's `model` section."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -63,7 +63,7 @@ class TransformerConfig(Config):
 
 Config = TransformerConfig
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, object]]] = {
     "mini": {"d_model": 128, "N": 2, "h": 4, "d_ff": 512},
     "tiny": {"d_model": 128, "N": 4, "h": 4, "d_ff": 256},
     "small": {"d_model": 256, "N": 4, "h": 4, "d_ff": 1024},

@@ -6,13 +6,12 @@ as rounding does.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from transformer.config import Config
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.generation_config import GENERATION, generation_config
@@ -29,16 +28,15 @@ OUTPUTS: Final = ("W_o.weight", "W_o.bias", "linear_2.weight", "linear_2.bias", 
 """Suffixes of the parameters whose first axis is d_model."""
 
 
-class TransformerFormat(HuggingFaceFormat):
+class TransformerFormat(HuggingFaceFormat[TransformerConfig]):
     """Writes the Marian and Pegasus formats; published folders in them are read as models of those families."""
 
-    def write_config(self, config: Config) -> dict[str, Any]:
+    def write_config(self, config: TransformerConfig) -> dict[str, object]:
         """Implements `HuggingFaceFormat.write_config`.
 
         Raises:
             BundleError: The format does not support the model.
         """
-        assert isinstance(config, TransformerConfig)
         is_post = config.norm_order == "post"
         if not is_post and config.share_embeddings != "all":
             raise BundleError(
@@ -66,9 +64,8 @@ class TransformerFormat(HuggingFaceFormat):
             "static_position_embeddings": True,
         }  # fmt: skip
 
-    def write_weights(self, config: Config, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def write_weights(self, config: TransformerConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Implements `HuggingFaceFormat.write_weights`; every matrix is written once."""
-        assert isinstance(config, TransformerConfig)
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
         our_name = {name: _reordered(name, tensor, order) for name, tensor in state.items()}
         our_name.setdefault(BIAS, torch.zeros(config.tgt_vocab_size or 0))
@@ -78,7 +75,7 @@ class TransformerFormat(HuggingFaceFormat):
                 table += layer_norm(f"model.{side}.layer_norm", f"{side}.norm")
         return to_published([*table, ParameterMapping("final_logits_bias", (BIAS,), added_axes=1)], our_name)
 
-    def write_tokenizers(self, config: Config, tokenizers: TokenizerPair) -> dict[str, bytes]:
+    def write_tokenizers(self, config: TransformerConfig, tokenizers: TokenizerPair) -> dict[str, bytes]:
         """Implements `HuggingFaceFormat.write_tokenizers`; a separate target tokenizer goes into `target`."""
         del config
         files = write_tokenizer(tokenizers.source, "$A [EOS]")
@@ -95,7 +92,7 @@ def _reordered(name: str, tensor: Tensor, order: Int[Tensor, " D"]) -> Tensor:
     return tensor[order] if name.endswith(OUTPUTS) else tensor
 
 
-def write_files(config: TransformerConfig) -> dict[str, Any]:
+def write_files(config: TransformerConfig) -> dict[str, object]:
     """Returns the generation settings for translations."""
     return {GENERATION: generation_config(BOS_ID, EOS_ID, PAD_ID, config.tgt_seq_len)}
 

@@ -1,6 +1,6 @@
 """Configuration of a Vision Transformer."""
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -66,7 +66,7 @@ class VitConfig(Config):
 
 Config = VitConfig
 
-PRESETS: Final[dict[str, dict[str, Any]]] = {
+PRESETS: Final[dict[str, dict[str, object]]] = {
     "tiny": {"image_size": (28, 28), "patch_size": (4, 4), "channels": 1, "d_model": 128, "N": 4, "h": 4, "d_ff": 256},
     "small": {"d_model": 384, "h": 6, "d_ff": 1536},
     "base": {},

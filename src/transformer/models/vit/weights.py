@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import HuggingFaceFormat
@@ -10,6 +10,7 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
+    PublishedConfig,
     check_architectures,
     check_heads,
     check_settings,
@@ -31,7 +32,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 PROCESSOR: Final = "preprocessor_config.json"
 CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
-PROCESSED: Final[dict[str, tuple[Any, ...]]] = {
+PROCESSED: Final[dict[str, tuple[object, ...]]] = {
     "do_convert_rgb": (None, True, False), "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,),
     "image_processor_type": (None, "ViTFeatureExtractor", *(f"ViTImageProcessor{how}" for how in ("", "Fast", "Pil"))),
     "feature_extractor_type": (None, "ViTFeatureExtractor"), "rescale_offset": (False, None), "resample": (2, None),
@@ -40,13 +41,13 @@ PROCESSED: Final[dict[str, tuple[Any, ...]]] = {
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 
-def read(published: Mapping[str, Any], names: Collection[str], files: Mapping[str, bytes]) -> dict[str, Any]:
+def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     sizes = {
         our_name: setting(published, our_name, default)
         for our_name, default in (("image_size", 224), ("patch_size", 16))
     }
-    processor: dict[str, Any] = json.loads(files.get(PROCESSOR, b"{}"))
+    processor: PublishedConfig = json.loads(files.get(PROCESSOR, b"{}"))
     check_settings(published, {"problem_type": (None, "single_label_classification"), "is_causal": (False, None)})
     check_architectures(published, ARCHITECTURES)
     check_heads(published, names, {"ViTForImageClassification": ["classifier.weight"]})
@@ -76,7 +77,7 @@ def _least(numbers: list[float]) -> tuple[float, ...]:
     return tuple(numbers if len(set(numbers)) > 1 else numbers[:1])
 
 
-def write(config: VitConfig) -> dict[str, Any]:
+def write(config: VitConfig) -> dict[str, object]:
     """Returns the settings that `read` reads."""
     return {
         "architectures": ["ViTForImageClassification" if config.labels else "ViTModel"],
@@ -87,7 +88,7 @@ def write(config: VitConfig) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_files(config: VitConfig) -> dict[str, Any]:
+def write_files(config: VitConfig) -> dict[str, object]:
     """Returns the settings of image preprocessing."""
     height, width = config.image_size
     mean, deviation = (
