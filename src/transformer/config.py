@@ -2,7 +2,8 @@
 
 import json
 import os
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -31,6 +32,10 @@ MAX_LAYERS: Final = 1000
 Processors = Annotated[int, Field(ge=1, le=MAX_PROCESSORS)]
 Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
+
+
+JsonObject = Mapping[str, Any]
+"""A JSON object that another program wrote: its values have any type, and each reader checks those that it reads."""
 
 
 class Config(BaseModel):

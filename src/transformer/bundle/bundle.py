@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from itertools import chain
@@ -249,5 +250,5 @@ def check_vocabulary_sizes(tokenizers: TokenizerPair, config: Config) -> None:
                 raise BundleError(f"the id {token} of a special token is not in 0 to {known - 1} of the model")
 
 
-def _json(content: dict[str, Any]) -> str:
+def _json(content: Mapping[str, object]) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True)

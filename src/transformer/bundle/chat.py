@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from transformer.config import JsonObject
+
 CHAT: Final = "chat"
 """Key of the provenance."""
 TEMPLATE_FILE, CONFIG_FILE, TOKENIZER_FILE = "chat_template.jinja", "tokenizer_config.json", "tokenizer.json"
@@ -43,5 +45,5 @@ def _content(token: object) -> str:
     return token if isinstance(token, str) else ""
 
 
-def _read(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+def _read(files: Mapping[str, bytes], name: str) -> JsonObject:
     return json.loads(files.get(name, b"{}"))

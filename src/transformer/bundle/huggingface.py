@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from transformer.bundle.hub_cache import repository_name
 from transformer.bundle.languages import language_entries, published_languages
 from transformer.bundle.other_formats import check_is_folder, describe_other_format
 from transformer.bundle.weights import SkipInit
-from transformer.config import describe_error
+from transformer.config import JsonObject, describe_error
 from transformer.errors import BundleError, ConfigError, DataError, note
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
@@ -78,16 +78,15 @@ def read_published(folder: Path) -> Bundle:
     return bundle
 
 
-def _read_config(folder: Path, raw: bytes) -> dict[str, Any]:
+def _read_config(folder: Path, raw: bytes) -> JsonObject:
     """Parses config.json, and checks that the weights beside it are not those of another program.
 
     Raises:
         BundleError: The content is not an object, or the weights are pickled or in another format.
     """
-    content: Any = json.loads(raw)
+    content = json.loads(raw)
     if not isinstance(content, dict):
         raise BundleError(f"{folder / CONFIG} is not a JSON object; copy it again")
-    content = cast("dict[str, Any]", content)
     has_weights = (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
     if not has_weights and (other := describe_other_format(folder)) is not None:
         raise BundleError(other)
@@ -95,7 +94,7 @@ def _read_config(folder: Path, raw: bytes) -> dict[str, Any]:
 
 
 def _read_model(
-    folder: Path, model_family: Family, content: dict[str, Any], files: Mapping[str, bytes]
+    folder: Path, model_family: Family, content: JsonObject, files: Mapping[str, bytes]
 ) -> tuple[Bundle, list[str]]:
     """Reads the model of a family, and returns with it the names of the settings that were not used."""
     published, weights = AuditedConfig(content), model_family.weights()
@@ -174,7 +173,7 @@ def write_published(bundle: Bundle, folder: Path) -> None:
         (temporary / WEIGHTS).chmod((temporary / CONFIG).stat().st_mode)  # the library lets only the owner read it
 
 
-def infer_model_type(config: Mapping[str, Any]) -> str:
+def infer_model_type(config: JsonObject) -> str:
     """Returns the `model_type` of a published configuration, if it is missing that of the architecture.
 
     Raises:

@@ -1,11 +1,10 @@
 """The record of a model's origin, as far as the program reads it again."""
 
 from pathlib import PurePath
-from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from transformer.config import Config
+from transformer.config import Config, JsonObject
 
 
 class _Entry(Config):
@@ -58,7 +57,7 @@ class TrainingRecord(_Entry):
 class RecipeRecord(_Entry):
     """The recipe of the run."""
 
-    tokenizer: dict[str, Any] = Field(default_factory=dict)
+    tokenizer: dict[str, object] = Field(default_factory=dict)
     training: TrainingRecord = TrainingRecord()
 
 
@@ -74,13 +73,13 @@ class Provenance(_Entry):
     start: PretrainedModel | None = None
     recipe: RecipeRecord = RecipeRecord()
     data: DataCounts = DataCounts()
-    machine: dict[str, Any] = Field(default_factory=dict)
+    machine: dict[str, object] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
-    languages: dict[str, Any] = Field(default_factory=dict)
-    imported: dict[str, Any] = Field(default_factory=dict)
+    languages: dict[str, object] = Field(default_factory=dict)
+    imported: dict[str, object] = Field(default_factory=dict)
 
 
-def without_folders(provenance: dict[str, Any]) -> dict[str, Any]:
+def without_folders(provenance: JsonObject) -> dict[str, object]:
     """Returns a record in which data files have names and no absolute folders.
 
     A model that is passed on should not show where its training text lay on the machine of its author.
@@ -94,10 +93,10 @@ def without_folders(provenance: dict[str, Any]) -> dict[str, Any]:
     if "files" in data:
         data["files"] = _names(data["files"])
     changed = {"recipe": recipe, "data": data}
-    return provenance | {key: value for key, value in changed.items() if key in provenance}
+    return {**provenance, **{key: value for key, value in changed.items() if key in provenance}}
 
 
-def _names(value: Any) -> Any:
+def _names(value: object) -> object:
     if isinstance(value, dict):
         return {key: _names(entry) for key, entry in value.items()}
     if isinstance(value, list):

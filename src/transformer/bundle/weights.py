@@ -1,7 +1,7 @@
 """Conversion between a model's parameters and the stored tensors, in float32 or int8."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,13 @@ DRAWS: Final = (Tensor.uniform_, Tensor.normal_)
 class SkipInit(TorchFunctionMode):
     """A context in which modules are built without initializing parameters, which are loaded afterwards."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Skips the functions that initialize parameters."""
         if func in DRAWS or getattr(func, "__module__", None) == torch.nn.init.__name__:
             return (args or tuple((kwargs or {}).values()))[0]

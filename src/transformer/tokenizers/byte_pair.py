@@ -4,14 +4,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from transformer.config import describe_error
+from transformer.config import JsonObject, describe_error
 from transformer.errors import ConfigError, DataError
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
@@ -197,7 +197,7 @@ def _untrained() -> tokenizers.Tokenizer:
     return merges
 
 
-def _check_parts(content: dict[str, Any]) -> None:
+def _check_parts(content: JsonObject) -> None:
     """Checks that a serialized tokenizer is as training makes it: its vocabulary and merges alone may differ.
 
     Other parts could make the library hang, or take all memory. Ids beyond the vocabulary would have no embedding.

@@ -1,7 +1,7 @@
 """The recipe's `tokenizer` section."""
 
 import unicodedata
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -42,7 +42,7 @@ class NormalizationConfig(Config):
             text = unicodedata.normalize("NFC", text)
         return text.lower() if self.lowercase else text
 
-    def to_fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, object]:
         """Returns the options as stored with a tokenizer; `normalize` only if it is set, as in earlier versions."""
         return self.model_dump(include={"unicode", "lowercase"} | ({"normalize"} if self.normalize else set()))
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count, takewhile
-from typing import Any, Final
+from typing import Final
 
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
@@ -144,7 +144,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def normalize(self, text: str) -> str:
         """Normalizes a text as the published tokenizer does."""
-        normalizer: Any = self._library.normalizer
+        normalizer = self._library.normalizer
         return text if normalizer is None else normalizer.normalize_str(text)
 
     def fallback_bytes(self) -> list[int]:
@@ -233,7 +233,7 @@ def unknown_token_id(library: tokenizers.Tokenizer, content: str) -> int | None:
         library: The tokenizer.
         content: Its tokenizer.json.
     """
-    model: Any = library.model
+    model = library.model
     if isinstance(model, models.Unigram):
         return json.loads(content)["model"].get("unk_id")
     return None if model.unk_token is None else library.token_to_id(model.unk_token)
@@ -265,7 +265,7 @@ def write_tokenizer(
     else:
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
     names = {role: getattr(tokenizer.special_tokens, role) for role in ("pad", "bos", "eos", "unk", "mask")}
-    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
+    config: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": list(inputs)}
     config |= {} if longest is None else {"model_max_length": longest}
     config |= {f"{role}_token": tokenizer.pieces([token])[0] for role, token in names.items() if token is not None}
     return {TOKENIZER_FILE: content.encode(), CONFIG_FILE: json.dumps(config, indent=2, ensure_ascii=False).encode()}
@@ -303,7 +303,7 @@ def _to_tokenizer_json(
 
     If the template is not empty and `spaced` is set, a space is added before each text.
     """
-    steps: list[Any] = []
+    steps: list[normalizers.Normalizer] = []
     if normalization.normalize:
         invisible, spaces = normalizers.Replace(Regex(INVISIBLE), ""), normalizers.Replace(Regex(SPACES), " ")
         steps += [normalizers.NFC(), invisible, normalizers.NFC(), spaces, normalizers.Strip()]

@@ -7,6 +7,7 @@ from typing import Any, Final
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError, DataError
 from transformer.tokenizers.library_checks import read_library_tokenizer
 from transformer.tokenizers.sentencepiece import SPACE
@@ -30,7 +31,7 @@ DEFAULT_TOKENS: Final[dict[str, dict[str, str]]] = {
 """Special tokens of each class, for roles that the folder does not define."""
 ROLES: Final = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 """Roles of special tokens, in the order in which `transformers` adds those that the vocabulary lacks."""
-BERT_CONFIG: Final[dict[str, tuple[Any, ...]]] = {
+BERT_CONFIG: Final[dict[str, tuple[object, ...]]] = {
     "tokenizer_class": (
         None, "PreTrainedTokenizerFast",
         *(f"{name}Tokenizer{kind}" for name in ("Bert", "DistilBert", "Electra") for kind in ("", "Fast")),
@@ -46,7 +47,7 @@ NORMALIZER_OPTIONS: Final = {
 """Options of a BERT tokenizer -> the same options of a BertNormalizer, and their defaults."""
 
 
-def tokenizer_options(files: Mapping[str, bytes]) -> dict[str, Any]:
+def tokenizer_options(files: Mapping[str, bytes]) -> JsonObject:
     """Returns the options of a tokenizer: those of tokenizer_config.json and of the older special_tokens_map.json."""
     options: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
     if "added_tokens_decoder" not in options:
@@ -82,9 +83,9 @@ def read_tokenizer_json(files: Mapping[str, bytes], n_tokens: int | None = None)
     return _with_added_tokens(files, options, text, n_tokens)
 
 
-def tokenizer_class(files: Mapping[str, bytes], options: Mapping[str, Any]) -> str:
+def tokenizer_class(files: Mapping[str, bytes], options: JsonObject) -> str:
     """Returns the class of `transformers` that reads a folder; an empty string if it only reads tokenizer.json."""
-    model: dict[str, Any] = json.loads(files.get(MODEL_CONFIG, b"{}"))
+    model: JsonObject = json.loads(files.get(MODEL_CONFIG, b"{}"))
     named = options.get("tokenizer_class") or model.get("tokenizer_class") or CLASSES.get(str(model.get("model_type")))
     name = str(named or "").removesuffix("Fast")
     name = BERT if name in ("DistilBertTokenizer", "ElectraTokenizer") else name
@@ -96,7 +97,7 @@ def tokenizer_class(files: Mapping[str, bytes], options: Mapping[str, Any]) -> s
 def lowercases(files: Mapping[str, bytes]) -> bool:
     """Whether a folder's tokenizer lower-cases texts; False if there is none."""
     try:
-        normalizer: Any = read_library_tokenizer(read_tokenizer_json(files)).normalizer
+        normalizer = read_library_tokenizer(read_tokenizer_json(files)).normalizer
     except (BundleError, DataError):
         return False
     return normalizer is not None and normalizer.normalize_str("AZ") == "az"
@@ -123,14 +124,14 @@ def _read_vocabulary(files: Mapping[str, bytes]) -> str:
     )
 
 
-def _special_tokens(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, AddedToken]:
+def _special_tokens(files: Mapping[str, bytes], options: JsonObject) -> dict[str, AddedToken]:
     """Returns the special tokens of a folder by role."""
     named = DEFAULT_TOKENS.get(tokenizer_class(files, options), {})
     named = named | {role: options[role] for role in ROLES if options.get(role)}
     return {role: _token(named[role], special=True) for role in ROLES if role in named}
 
 
-def _token(token: Any, *, special: bool = False) -> AddedToken:
+def _token(token: object, *, special: bool = False) -> AddedToken:
     """Reads a token, which is a text or an object with the properties of an `AddedToken`."""
     if not isinstance(token, dict):
         return AddedToken(str(token), special=special)
@@ -138,7 +139,7 @@ def _token(token: Any, *, special: bool = False) -> AddedToken:
     return AddedToken(**properties, special=special or bool(token.get("special")))
 
 
-def _apply_options(content: dict[str, Any], kind: str, options: Mapping[str, Any]) -> bool:
+def _apply_options(content: dict[str, Any], kind: str, options: JsonObject) -> bool:
     """Applies the options of a class to the content of its tokenizer.json; returns whether that changed it.
 
     Raises:
@@ -164,7 +165,7 @@ def _apply_options(content: dict[str, Any], kind: str, options: Mapping[str, Any
     return before != (json.dumps([content.get(part) for part in parts]), content.get("model", {}).get("unk_token"))
 
 
-def _apply_bert_options(content: dict[str, Any], options: Mapping[str, Any]) -> None:
+def _apply_bert_options(content: dict[str, Any], options: JsonObject) -> None:
     """Applies the options of a BERT tokenizer: its normalization, unknown token and the tokens around texts.
 
     Raises:
@@ -192,11 +193,11 @@ def _frame_texts(content: dict[str, Any], names: Mapping[str, str]) -> None:
     vocabulary = content["model"]["vocab"]
     cls, sep = names["cls_token"], names["sep_token"]
     if cls in vocabulary and sep in vocabulary:
-        frame: Any = _bert_frame((cls, vocabulary[cls]), (sep, vocabulary[sep]))
+        frame = _bert_frame((cls, vocabulary[cls]), (sep, vocabulary[sep]))
         content["post_processor"] = json.loads(frame.__getstate__())
 
 
-def _steps(content: Mapping[str, Any], part: str, kind: str) -> Iterator[dict[str, Any]]:
+def _steps(content: JsonObject, part: str, kind: str) -> Iterator[dict[str, Any]]:
     """Yields the steps of one kind of a part of a tokenizer.json, e.g. each ByteLevel of its pre-tokenizer."""
     step = content.get(part) or {}
     for inner_step in step.get("pretokenizers") or step.get("normalizers") or step.get("decoders") or [step]:
@@ -219,7 +220,7 @@ def _leave_out_beyond(content: dict[str, Any], n_tokens: int | None) -> bool:
     Raises:
         BundleError: A token that is read in texts, or put around them, is beyond.
     """
-    added: list[dict[str, Any]] = content.get("added_tokens") or []
+    added: list[JsonObject] = content.get("added_tokens") or []
     beyond = [token for token in added if n_tokens is not None and token["id"] >= n_tokens]
     around = json.dumps(content.get("post_processor"))
     for token in beyond:
@@ -236,14 +237,14 @@ def _beyond_error(file: str, token: str, number: int, n_tokens: int | None) -> B
     )
 
 
-def _with_added_tokens(files: Mapping[str, bytes], options: Mapping[str, Any], text: str, n_tokens: int | None) -> str:
+def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: str, n_tokens: int | None) -> str:
     """Adds the tokens that a folder names beside its tokenizer.json, in the order of `transformers`.
 
     Raises:
         BundleError: A token that is read in texts is beyond those of the model.
     """
     content = json.loads(text)
-    added: dict[str, dict[str, Any]] = {token["content"]: token for token in content.get("added_tokens") or []}
+    added: dict[str, JsonObject] = {token["content"]: token for token in content.get("added_tokens") or []}
     named = sorted((int(number), token) for number, token in (options.get("added_tokens_decoder") or {}).items())
     tokens = [_token(token) for _, token in named]
     special = list(_special_tokens(files, options).values())
@@ -269,7 +270,7 @@ def _with_added_tokens(files: Mapping[str, bytes], options: Mapping[str, Any], t
     return library.to_str()
 
 
-def _is_same(token: AddedToken, properties: Mapping[str, Any]) -> bool:
+def _is_same(token: AddedToken, properties: JsonObject) -> bool:
     """Whether a token has the properties of one of tokenizer.json."""
     names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
     return all(getattr(token, name) == properties[name] for name in names)
@@ -281,7 +282,7 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     Raises:
         BundleError: the config names another tokenizer, or there are tokens that the vocabulary lacks.
     """
-    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    config: JsonObject = json.loads(files.get(CONFIG_FILE, b"{}"))
     other = {name: config.get(name) for name, known in BERT_CONFIG.items() if config.get(name) not in known}
     if other:
         name, value = other.popitem()
@@ -343,7 +344,7 @@ def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     lines = [line for line in _lines(files[MERGES_TXT]) if line and not line.startswith("#version")]
     pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
     vocabulary: dict[str, int] = json.loads(files[VOCAB_JSON])
-    config: dict[str, Any] = json.loads(files.get(CONFIG_FILE, b"{}"))
+    config: JsonObject = json.loads(files.get(CONFIG_FILE, b"{}"))
     _check_added_tokens(files, vocabulary, VOCAB_JSON)
     if config.get("add_bos_token"):
         raise BundleError(f"add_bos_token in {CONFIG_FILE}: {TOKENIZER_FILE_ONLY}")

@@ -8,11 +8,11 @@ import math
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import tokenizers
 
-from transformer.config import describe_error
+from transformer.config import JsonObject, describe_error
 from transformer.errors import DataError
 
 MAX_PARTS: Final = 1000
@@ -71,7 +71,7 @@ def check_tokenizer_json(content: str) -> None:
         raise DataError(f"not a tokenizer.json: {describe_error(error)}; copy it again") from error
 
 
-def _check_steps(name: str, part: Any) -> None:
+def _check_steps(name: str, part: object) -> None:
     """Checks the size of a pipeline of steps, how much they lengthen a text, and their patterns."""
     nodes = list(_nodes(part))
     if len(nodes) > MAX_PARTS:
@@ -96,7 +96,7 @@ def _check_steps(name: str, part: Any) -> None:
         raise DataError(f"its {name} makes up to {growth:.0e} characters of one")
 
 
-def _nodes(part: Any) -> Iterator[dict[str, Any]]:
+def _nodes(part: object) -> Iterator[JsonObject]:
     """Yields all objects in a part that have a type."""
     if isinstance(part, dict):
         if "type" in part:
@@ -108,7 +108,7 @@ def _nodes(part: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(value)
 
 
-def _check_vocabulary(fields: dict[str, Any]) -> None:
+def _check_vocabulary(fields: JsonObject) -> None:
     """Checks types and sizes of ids, and the numbers of a Unigram model."""
     model = fields["model"]
     vocabulary = model.get("vocab", {})

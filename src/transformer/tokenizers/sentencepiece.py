@@ -4,7 +4,6 @@ import base64
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from transformer.config import describe_error
 from transformer.errors import ConfigError, DataError
@@ -49,7 +48,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.language_codes = [piece for piece in self._vocabulary if LANGUAGE_CODE.fullmatch(piece)]
         self._id_of = {piece: token for token, piece in enumerate(self._vocabulary, start=N_SPECIAL_TOKENS)}
         try:
-            self._processor: Any = SentencePieceProcessor(model_proto=model)
+            self._processor = SentencePieceProcessor(model_proto=model)
         except (RuntimeError, TypeError) as error:
             raise DataError("not a SentencePiece model; copy the .spm file again") from error
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError
 from transformer.models.bert.config import BertConfig
 from transformer.models.huggingface.format import INPUTS, HuggingFaceFormat
@@ -11,7 +12,6 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
-    PublishedConfig,
     check_architectures,
     check_heads,
     check_settings,
@@ -47,7 +47,7 @@ FIXED: Final[dict[str, tuple[object, ...]]] = {
 }  # fmt: skip
 
 
-def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name; the parameter names determine the heads."""
     check_settings(published, FIXED)
     check_architectures(published, ARCHITECTURES)

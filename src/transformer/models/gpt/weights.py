@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from transformer.config import JsonObject
 from transformer.models.gpt.config import GptConfig
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.generation_config import language_model_files
@@ -10,7 +11,6 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
-    PublishedConfig,
     check_architectures,
     check_settings,
     embedding_and_output,
@@ -28,7 +28,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     del names, files
     check_architectures(published, ARCHITECTURES)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from fnmatch import translate
 from typing import Any, Final
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError
-from transformer.models.huggingface.key_mapping import PublishedConfig
 
 
 def _pattern(names: str) -> re.Pattern[str]:
@@ -83,10 +83,10 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
 OFF: Final = (None, False, "", [], {})
 
 
-class AuditedConfig(PublishedConfig):
+class AuditedConfig(JsonObject):
     """A configuration that records which of its settings were read."""
 
-    def __init__(self, content: PublishedConfig) -> None:
+    def __init__(self, content: JsonObject) -> None:
         self._content = content
         self._read: set[str] = set()
 

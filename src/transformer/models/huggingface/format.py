@@ -9,14 +9,13 @@ from typing import Final, Generic, TypeVar
 
 from torch import Tensor
 
-from transformer.config import MAX_LAYERS, Config
+from transformer.config import MAX_LAYERS, Config, JsonObject
 from transformer.errors import BundleError
 from transformer.models.huggingface.generation_config import check_generation, read_token_id
 from transformer.models.huggingface.key_mapping import (
     CONFIG,
     OTHER_PROGRAM,
     ParameterMapping,
-    PublishedConfig,
     check_settings,
     check_size,
     from_published,
@@ -67,7 +66,7 @@ class HuggingFaceFormat(Generic[C]):
     architectures: tuple[str, ...] = ()
     settings: Mapping[str, tuple[str, object]] = field(default_factory=dict[str, tuple[str, object]])
     table: Callable[[C], Sequence[ParameterMapping]] = lambda _: ()
-    read: Callable[[PublishedConfig, Collection[str], Mapping[str, bytes]], Mapping[str, object]] = lambda *_: {}
+    read: Callable[[JsonObject, Collection[str], Mapping[str, bytes]], Mapping[str, object]] = lambda *_: {}
     write: Callable[[C], Mapping[str, object]] = lambda _: {}
     ids: Mapping[str, tuple[str, int | None]] = field(default_factory=dict[str, tuple[str, int | None]])
     required: tuple[str, ...] = ()
@@ -80,7 +79,7 @@ class HuggingFaceFormat(Generic[C]):
     write_files: Callable[[C], Mapping[str, object]] = lambda _: {}
 
     def read_config(
-        self, kind: type[C], published: PublishedConfig, files: Mapping[str, bytes], names: Collection[str]
+        self, kind: type[C], published: JsonObject, files: Mapping[str, bytes], names: Collection[str]
     ) -> C:
         """Reads the configuration of a published model.
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from transformer.config import Config
+from transformer.config import Config, JsonObject
 from transformer.errors import BundleError, note
-from transformer.models.huggingface.key_mapping import CONFIG, PublishedConfig
+from transformer.models.huggingface.key_mapping import CONFIG
 
 GENERATION = "generation_config.json"
 ROLES: Final = {"bos_token_id": "start", "eos_token_id": "end"}
@@ -17,7 +17,7 @@ REFUSED: Final = (
 """Settings that change every generated text. Others, such as beams and lengths, are options of each call."""
 
 
-def read_token_id(published: PublishedConfig, name: str, default: int | None, n_tokens: int) -> int | None:
+def read_token_id(published: JsonObject, name: str, default: int | None, n_tokens: int) -> int | None:
     """Returns the id of a special token; ids that no token of the model has are left out.
 
     Such ids are remains of the configuration that a model was derived from, e.g. GPT-2's 50256 with a small vocabulary,
@@ -49,7 +49,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def check_generation(
-    published: PublishedConfig,
+    published: JsonObject,
     files: Mapping[str, bytes],
     *,
     start: int | None,
@@ -70,7 +70,7 @@ def check_generation(
     Raises:
         BundleError: The folder names another start or end token, or forces or forbids tokens.
     """
-    generation: PublishedConfig = json.loads(files.get(GENERATION, b"{}"))
+    generation: JsonObject = json.loads(files.get(GENERATION, b"{}"))
     ends = generation.get("eos_token_id")
     if other := {token for token in _listed(ends) if token != end and (token is None or 0 <= token < n_tokens)}:
         raise BundleError(f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end")

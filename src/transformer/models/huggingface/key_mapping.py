@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError
 
-PublishedConfig = Mapping[str, Any]
-"""The content of a published config.json. Its values may be of any type: each reader checks those that it reads."""
 CONFIG = "config.json"
 OTHER_PROGRAM = "run this model with another program, e.g. transformers"
 """Remedy for models that are not supported."""
@@ -130,13 +129,13 @@ def to_published(table: Sequence[ParameterMapping], state: Mapping[str, Tensor])
     return tensors
 
 
-def setting(published: PublishedConfig, name: str, default: object) -> Any:
+def setting(published: JsonObject, name: str, default: object) -> Any:
     """Returns a setting, or its default if it is absent or null; null is kept if the default is a boolean."""
     value = published.get(name, default)
     return default if value is None and not isinstance(default, bool) else value
 
 
-def check_settings(published: PublishedConfig, fixed: Mapping[str, tuple[object, ...]], file: str = CONFIG) -> None:
+def check_settings(published: JsonObject, fixed: Mapping[str, tuple[object, ...]], file: str = CONFIG) -> None:
     """Checks that settings have supported values.
 
     Args:
@@ -152,7 +151,7 @@ def check_settings(published: PublishedConfig, fixed: Mapping[str, tuple[object,
             raise BundleError(f"{file}: {name}={published[name]!r} is not known; only {known[0]!r} is; {OTHER_PROGRAM}")
 
 
-def check_architectures(published: PublishedConfig, known: Sequence[str]) -> None:
+def check_architectures(published: JsonObject, known: Sequence[str]) -> None:
     """Checks that the architectures named in a configuration are supported.
 
     Raises:
@@ -165,7 +164,7 @@ def check_architectures(published: PublishedConfig, known: Sequence[str]) -> Non
             )
 
 
-def check_heads(published: PublishedConfig, names: Collection[str], heads: Mapping[str, Sequence[str]]) -> None:
+def check_heads(published: JsonObject, names: Collection[str], heads: Mapping[str, Sequence[str]]) -> None:
     """Checks that a model has the heads of its architecture; it would otherwise be read as a model without them.
 
     Args:
@@ -181,7 +180,7 @@ def check_heads(published: PublishedConfig, names: Collection[str], heads: Mappi
             raise BundleError(f"{', '.join(missing)}: missing, which a {architecture} has; copy the whole folder")
 
 
-def map_choice(published: PublishedConfig, name: str, choices: Mapping[str, str], default: str) -> str:
+def map_choice(published: JsonObject, name: str, choices: Mapping[str, str], default: str) -> str:
     """Returns this package's name for the value of a published setting.
 
     Raises:
@@ -193,7 +192,7 @@ def map_choice(published: PublishedConfig, name: str, choices: Mapping[str, str]
     return choices[value]
 
 
-def check_size(published: PublishedConfig, name: str, most: int) -> None:
+def check_size(published: JsonObject, name: str, most: int) -> None:
     """Checks that a size is plausible, so that a damaged configuration does not exhaust the memory.
 
     Raises:
@@ -204,7 +203,7 @@ def check_size(published: PublishedConfig, name: str, most: int) -> None:
         raise BundleError(f"{CONFIG}: {name}={value!r} is not a size of a model; the file is damaged, copy it again")
 
 
-def read_labels(published: PublishedConfig) -> tuple[str, ...]:
+def read_labels(published: JsonObject) -> tuple[str, ...]:
     """Returns the names of the labels, in the order of their numbers; default: LABEL_0, LABEL_1.
 
     If labels have the same name (ImageNet has two cranes), the later ones get their numbers appended: "crane (517)".

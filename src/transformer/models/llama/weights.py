@@ -2,13 +2,13 @@
 
 from typing import Final
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.generation_config import language_model_files
 from transformer.models.huggingface.key_mapping import (
     OTHER_PROGRAM,
     ParameterMapping,
-    PublishedConfig,
     check_architectures,
     check_settings,
     embedding_and_output,
@@ -26,7 +26,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: PublishedConfig, *_: object) -> dict[str, object]:
+def read(published: JsonObject, *_: object) -> dict[str, object]:
     """Reads the base of the rotary frequencies and checks the other settings."""
     check_architectures(published, ARCHITECTURES)
     check_settings(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from transformer.blocks import halved_sinusoid
+from transformer.config import JsonObject
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import MAX_SIZE, HuggingFaceFormat
 from transformer.models.huggingface.generation_config import GENERATION, generation_config
@@ -15,7 +16,6 @@ from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
-    PublishedConfig,
     check_architectures,
     check_settings,
     check_size,
@@ -66,7 +66,7 @@ SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
 )  # fmt: skip
 
 
-def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name; vocabulary sizes are in the ids of this package."""
     del names
     check_architectures(published, ARCHITECTURES)

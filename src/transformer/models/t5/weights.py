@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from transformer.config import JsonObject
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.generation_config import GENERATION, generation_config
 from transformer.models.huggingface.key_mapping import (
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
-    PublishedConfig,
     check_architectures,
     check_settings,
     setting,
@@ -43,7 +43,7 @@ Other readers of the format use `dropout_rate` instead.
 """
 
 
-def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     del files
     has_output = OUTPUT in names  # which says more than the configuration: transformers 5 writes "tied" of all models

@@ -4,13 +4,13 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import HuggingFaceFormat
 from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
-    PublishedConfig,
     check_architectures,
     check_heads,
     check_settings,
@@ -41,13 +41,13 @@ PROCESSED: Final[dict[str, tuple[object, ...]]] = {
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 
-def read(published: PublishedConfig, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     sizes = {
         our_name: setting(published, our_name, default)
         for our_name, default in (("image_size", 224), ("patch_size", 16))
     }
-    processor: PublishedConfig = json.loads(files.get(PROCESSOR, b"{}"))
+    processor: JsonObject = json.loads(files.get(PROCESSOR, b"{}"))
     check_settings(published, {"problem_type": (None, "single_label_classification"), "is_causal": (False, None)})
     check_architectures(published, ARCHITECTURES)
     check_heads(published, names, {"ViTForImageClassification": ["classifier.weight"]})
