@@ -10,12 +10,13 @@ from typing import Any, Final
 from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
-from transformer.serving.markup import Markup, markup_template
 from transformer.serving.pairs import LanguagePairs, Route
 from transformer.serving.piece_results import PieceResult, pivoted, read_result
 from transformer.serving.settings import ServerSettings
-from transformer.serving.templates import Template, plain_template, word_numbers
 from transformer.text.languages import Detection, matching_tag, parse_language, rank_languages
+from transformer.text.markup_templates import Markup, markup_template
+from transformer.text.sentence_splitting import word_indices
+from transformer.text.templates import Template, plain_template
 
 AUTO: Final = "auto"
 """Source language of a request whose texts' languages are to be detected."""
@@ -311,8 +312,8 @@ def _alignment(
     source: str, target: str, pieces: Sequence[str], results: Sequence[PieceResult]
 ) -> tuple[tuple[int, int], ...]:
     """Returns the alignments of the pieces as one of the whole text."""
-    source_words = word_numbers(source, pieces)
-    target_words = word_numbers(target, [result.texts[0] for result in results])
+    source_words = word_indices(source, pieces)
+    target_words = word_indices(target, [result.texts[0] for result in results])
     pairs = {
         (from_words[i], to_words[j])
         for result, from_words, to_words in zip(results, source_words, target_words, strict=True)

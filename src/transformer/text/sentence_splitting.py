@@ -1,9 +1,9 @@
 """Splitting of lines into pieces that fit a model."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Final
 
 import regex
@@ -15,6 +15,7 @@ MAX_WORD: Final = 4096
 MAX_TOKEN: Final = 32
 """Characters per token above which a text is too long for a limit, without its tokens being counted."""
 WORD: Final = regex.compile(r"\S+")
+LINE_ENDS_AS_SPACES: Final = str.maketrans("\r\n", "  ")
 Count = Callable[[list[str]], list[int]]
 """Function that returns the number of tokens of each text."""
 
@@ -88,7 +89,8 @@ class _Splitter:
                 units += [_Unit(*word, number, word_size) for word, word_size in parts]
         pieces = [self.line[start:end] for start, end in self._pack(units)]
         is_clean = max(sizes, default=0) <= self.limit
-        return SplitLine(pieces, is_clean, _line_word_indices(self.line, pieces))
+        words = [index for indices in word_indices(self.line, pieces) for index in indices]
+        return SplitLine(pieces, is_clean, words)
 
     def _sizes(self, spans: Sequence[Span]) -> list[int]:
         """Returns the number of tokens of each span; more than the limit for those that are far too long."""
@@ -178,8 +180,29 @@ def split_line(
     return _Splitter(line, limit, count, max_sentences or len(sentences)).split(sentences)
 
 
-def _line_word_indices(line: str, pieces: list[str]) -> list[int]:
-    """Returns for each word of the pieces the index of the word of the line to which it belongs."""
-    ends = list(accumulate(map(len, line.split())))
-    parts = [part for piece in pieces for part in piece.split()]
-    return [bisect_right(ends, end - len(part)) for part, end in zip(parts, accumulate(map(len, parts)), strict=True)]
+def word_indices(text: str, pieces: Sequence[str]) -> list[list[int]]:
+    """Returns for each piece of a text, in order, the index in the text of each word of the piece.
+
+    Words are separated by white space. Pieces may begin within a word of the text, as in scripts without spaces, and
+    may have spaces instead of its line ends.
+    """
+    text = text.translate(LINE_ENDS_AS_SPACES)
+    starts = [word.start() for word in WORD.finditer(text)]
+    indices: list[list[int]] = []
+    position = 0
+    for piece in pieces:
+        position = text.index(piece.translate(LINE_ENDS_AS_SPACES), position)
+        indices.append([bisect_right(starts, position + word.start()) - 1 for word in WORD.finditer(piece)])
+        position += len(piece)
+    return indices
+
+
+def merge_overlapping(spans: Iterable[Span]) -> list[Span]:
+    """Returns spans in order, those that overlap as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged

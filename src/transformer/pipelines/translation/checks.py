@@ -11,11 +11,11 @@ import regex
 
 from transformer.decoding import RETRY_NGRAM, Search, repeats_itself
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.inline_tags import TAG
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import SegmentedLine
 from transformer.pipelines.translation.terminology import ADDRESS, PATTERNS
+from transformer.text.markup import TAG
 from transformer.text.sentences import count_sentences, has_letter
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -28,7 +28,6 @@ MAX_NAMED: Final = 8
 """Maximum number of characters that a flag names."""
 UNSEEN: Final = "never seen in training: "
 """Beginning of the flag that names such characters."""
-_TAG: Final = regex.compile(TAG)
 NUMBER: Final = regex.compile(PATTERNS["numbers"])
 _DIGITS: Final = re.compile(r"\d+")
 _SEPARATOR: Final = re.compile(r"(?<=\d)[.,'\u00a0\u202f](?=\d)")
@@ -239,7 +238,7 @@ def changed_spans(line: str, translation: str) -> list[str]:
     A number may have other separators (1,000 and 1.000). A time of the day may be given by 24 hours (2:30 and 14:30).
     A number of at most two digits may be written as a word.
     """
-    plain = _TAG.sub(" ", line), _TAG.sub(" ", translation)
+    plain = TAG.sub(" ", line), TAG.sub(" ", translation)
     if not any(map(str.isdigit, plain[0])) and not ADDRESS.search(plain[0]):
         return []
     if not has_letter(plain[0]):
@@ -289,7 +288,7 @@ def _longest_run(text: str) -> int:
     """Returns how often a word of letters occurs in a row at most."""
     longest = run = 0
     before = ""
-    for word in re.findall(r"\w+", _TAG.sub(" ", text).casefold()):
+    for word in re.findall(r"\w+", TAG.sub(" ", text).casefold()):
         run = run + 1 if word == before else 1
         longest, before = max(longest, run if word.isalpha() else 0), word
     return longest

@@ -13,15 +13,11 @@ from typing import Final
 
 import regex
 
-TAG: Final = r"</?[A-Za-z][\w:-]*+(?:\s+[\w:-]++=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+))*+\s*/?>"
+from transformer.text.markup import BLOCK_ELEMENTS, TAG, Token, markup_tokens, matching_tags
+from transformer.text.sentence_splitting import merge_overlapping
+from transformer.text.sentences import Span
+
 UNIT: Final = re.compile(r"\w+|[^\w\s]")
-_TAG, _NAME = regex.compile(TAG), re.compile(r"</?([\w:-]+)")
-_BLOCK_ELEMENTS: Final = frozenset(
-    ["br", "dd", "div", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "td", "th", "tr", "ul"]
-)
-"""Elements whose tags separate words even without a space."""
-Span = tuple[int, int]
-"""Start and exclusive end, in units or in characters."""
 _MASKED: Final = "\ud800"
 """Lone surrogate, which does not occur in text; it masks the characters of tags."""
 MAX_DEPTH: Final = 100
@@ -41,12 +37,7 @@ def indivisible_units(text: str, indivisible: regex.Pattern[str] | None) -> tupl
     """
     units = [match.span() for match in UNIT.finditer(text)]
     spans = [match.span() for match in indivisible.finditer(text)] if indivisible else []
-    merged: list[Span] = []
-    for start, end in sorted(units + spans):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
+    merged = merge_overlapping(units + spans)
     starts = [start for start, _ in merged]
     return merged, [bisect_right(starts, start) - 1 for start, _ in units]
 
@@ -106,73 +97,61 @@ def strip_tags(line: str, indivisible: regex.Pattern[str] | None = None) -> TagF
         line: Line with tags.
         indivisible: Pattern of spans, in the line without tags and in its translation, that tags must not split.
     """
-    matches = list(_TAG.finditer(line))
-    if not matches:
+    tokens = markup_tokens(line, "inline")
+    if all(token.kind == "text" for token in tokens):
         return TagFreeLine(line)
-    edges = [0, *(edge for match in matches for edge in match.span()), len(line)]
-    text, *parts = (line[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
+    spaces_after = [True]
+    for token in reversed(tokens):
+        spaces_after.append(token.source[0].isspace() if token.kind == "text" else spaces_after[-1])
+    text = ""
     tags: list[_Tag] = []
-    for index, (match, part) in enumerate(zip(matches, parts, strict=True)):
-        next_character = next((later[0] for later in parts[index:] if later), " ")
-        tags.append(_Tag(match.group(), len(text), text[-1:].strip() == "", next_character.isspace()))
-        text += " " * tags[-1].separates_words() + (part.lstrip() if text[-1:].isspace() else part)
+    for token, space_after in zip(tokens, spaces_after[-2::-1], strict=True):
+        if token.kind == "text":
+            text += token.source.lstrip() if text[-1:].isspace() else token.source
+        else:
+            tags.append(_Tag(token, len(text), text[-1:].strip() == "", space_after))
+            text += " " * tags[-1].separates_words()
     units, merged_ids = indivisible_units(text, indivisible)
     indent = len(text) - len(text.lstrip())
     offsets = [tag.offset - indent for tag in tags]
     elements = tuple(_build_tree(tags, units))
-    return TagFreeLine(text.strip(), merged_ids, elements, [tag.text for tag in tags], offsets, indivisible)
+    return TagFreeLine(text.strip(), merged_ids, elements, [tag.token.source for tag in tags], offsets, indivisible)
 
 
 @dataclass(frozen=True)
 class _Tag:
     """A tag, its offset in the text without tags, and whether a space or an end of the line is on either side."""
 
-    text: str
+    token: Token
     offset: int
     space_before: bool
     space_after: bool
 
-    def name(self) -> str:
-        match = _NAME.match(self.text)
-        return match[1].lower() if match else ""
-
     def separates_words(self) -> bool:
-        return self.name() in _BLOCK_ELEMENTS and not self.space_before and not self.space_after
+        return self.token.name in BLOCK_ELEMENTS and not self.space_before and not self.space_after
 
 
-def _build_tree(tags: Sequence[_Tag], units: Sequence[tuple[int, int]]) -> list[Element]:
+def _build_tree(tags: Sequence[_Tag], units: Sequence[Span]) -> list[Element]:
     """Builds the elements from the tags; a tag without a match becomes an unpaired element."""
-    closed_by = _match_tags(tags)
-    closing = set(closed_by.values())
+    closed_by = matching_tags([tag.token for tag in tags])
     starts, ends = [start for start, _ in units], [end for _, end in units]
     stack: list[list[Element]] = [[]]
+    closing: set[int] = set()
     for number, tag in enumerate(tags):
         if number in closing:
             stack.pop()
             continue
-        last = tags[closed_by[number]] if number in closed_by else None
+        last = tags[closed_by[number]] if number in closed_by and len(stack) <= MAX_DEPTH else None
         start = bisect_right(ends, tag.offset)
         end = max(start, bisect_left(starts, last.offset)) if last else start
         spaced = tuple(edge is not None and edge.space_before and edge.space_after for edge in (tag, last))
-        element = Element(tag.text, last.text if last else "", start, end, (spaced[0], spaced[1]), not tag.space_before)
+        sources = tag.token.source, last.token.source if last else ""
+        element = Element(*sources, start, end, (spaced[0], spaced[1]), not tag.space_before)
         stack[-1].append(element)
         if last:
             stack.append(element.children)
+            closing.add(closed_by[number])
     return stack[0]
-
-
-def _match_tags(tags: Sequence[_Tag]) -> dict[int, int]:
-    """Returns the index of the closing tag of each opening tag; opening tags that stay unclosed are left out."""
-    pairs: dict[int, int] = {}
-    opened: list[int] = []
-    for number, tag in enumerate(tags):
-        if not tag.text.startswith("</"):
-            opened += [number] * (not tag.text.endswith("/>") and len(opened) < MAX_DEPTH)
-        elif tag.name() in (names := [tags[index].name() for index in opened]):
-            depth = len(names) - 1 - names[::-1].index(tag.name())
-            pairs[opened[depth]] = number
-            del opened[depth:]
-    return pairs
 
 
 def restore_tags(line: TagFreeLine, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
@@ -212,7 +191,7 @@ def tagged_word_ids(text: str, tagged: str) -> list[int]:
 
     Words are separated by white space.
     """
-    masked = _TAG.sub(lambda tag: re.sub(r"\S", _MASKED, tag.group()), tagged)
+    masked = TAG.sub(lambda tag: re.sub(r"\S", _MASKED, tag.group()), tagged)
     word_ids = [number for number, word in enumerate(masked.split()) for character in word if character != _MASKED]
     lengths = [len(word) for word in text.split()]
     return [word_ids[start] for start in accumulate(lengths[:-1], initial=0) if start < len(word_ids)]

@@ -25,11 +25,11 @@ from transformer.pipelines.translation.checks import (
     listed,
 )
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.inline_tags import TAG
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment, SegmentSearcher, group_by_line
 from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
 from transformer.pipelines.translation.terminology import ADDRESS
+from transformer.text.markup import TAG
 
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
@@ -39,7 +39,7 @@ ATTEMPTS: Final = 3
 """Number of choices of substitutes that a line is translated with. All are searched for at once."""
 _AMOUNT: Final = rf"[+#$€£¥]?{NUMBER.pattern}(?: {NUMBER.pattern})*+(?: ?[%€])?"
 """A number with its sign or currency, or several with a space between, such as a telephone number."""
-SPAN: Final = regex.compile(rf"(?P<tag>{TAG})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")
+SPAN: Final = regex.compile(rf"(?P<tag>{TAG.pattern})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Final
 import regex
 
 from transformer.errors import ConfigError, DataError
-from transformer.pipelines.translation.inline_tags import TAG, TagFreeLine, strip_tags
+from transformer.pipelines.translation.inline_tags import TagFreeLine, strip_tags
+from transformer.text.markup import ENTITY, TAG
 from transformer.text.normalization import normalize_spaces
 
 _BRACKETED: Final = r"\([^\s<>\"'()]*\)"
@@ -31,8 +32,8 @@ Labels are matched possessively, because releasing one label after another would
 """
 PATTERNS: Final[dict[str, str]] = {
     "urls": ADDRESS.pattern,
-    "tags": TAG,
-    "entities": r"&(?:\w+|#\w+);",
+    "tags": TAG.pattern,
+    "entities": ENTITY,
     "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"
     r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%",
     "numbers": r"(?<![\w.,:/])\d++(?:[.,:/x×-]\d++)*+(?!\w)",

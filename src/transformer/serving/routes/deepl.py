@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from transformer.serving.errors import ServiceError
-from transformer.serving.markup import Markup
 from transformer.serving.operations import Call, Operation
 from transformer.serving.routes.deepl_glossaries import GLOSSARY_OPERATIONS, INTERFACE, deepl_code, error_form
 from transformer.serving.routes.translate_fields import Details, TranslateFields, details, translate
 from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
 from transformer.text.languages import language_name
+from transformer.text.markup_templates import Markup
 
 CHARACTER_LIMIT: Final = 10**12
 """Number that `/v2/usage` gives as the limit, as for accounts of DeepL without one."""

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from transformer.serving.errors import ServiceError
-from transformer.serving.markup import Markup
 from transformer.serving.operations import Call
 from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
+from transformer.text.markup_templates import Markup
 
 MAX_LENGTH_PENALTY: Final = 5.0
 

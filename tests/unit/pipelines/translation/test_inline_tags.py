@@ -36,6 +36,8 @@ SPANS = ["%(name)s", "{count}", "{{a b}}", "3.50", "12:30", "&amp;", "http://a.b
         ("a<br/> b <br/>c", "a b c"),
         ("<br> a b", "a b"),
         ("a b <img src='x y'/>", "a b"),
+        ("a <img alt = 'x > y' :b=c.d/> b", "a b"),
+        ("<file name> <example.org> <http://a.b/>", "<file name> <example.org> <http://a.b/>"),
         ("a <b> b </b> c", "a b c"),
         ("x</b> y <i>z", "x y z"),
         ("a <b><i></b>c</i> d", "a c d"),
@@ -57,6 +59,7 @@ def test_tags_that_separate_words() -> None:
     """Catches `OneTwo`, which no model knows."""
     assert strip_tags("<p>One</p><p>Two</p>").text == "One Two"
     assert strip_tags("<li>a<br>b").text == "a b"
+    assert strip_tags("<option>a</option><option>b</option>").text == "a b"
     assert strip_tags("H<sub>2</sub>O").text == "H2O"
 
 
@@ -78,6 +81,8 @@ def test_tags_that_separate_words() -> None:
         ("a <b>b <i>c</i></b> d", "c d a b", [2, 3, 0, 1], "<b><i>c</i></b> d a b"),
         ("a <b>b</b> c", "x y z", [None, None, None], "x <b></b>y z"),
         ("<b>a</b>", "", [], "<b></b>"),
+        ("<br>" * 100 + "<b>a</b> b", "b a", [1, 0], "<br>" * 100 + "b <b>a</b>"),
+        ("<i>" * 101 + "<b>a</b>" + "</i>" * 101 + " b", "b a", [1, 0], "b " + "<i>" * 101 + "<b>a</b>" + "</i>" * 101),
     ],
 )
 def test_tags_go_where_their_words_went(line: str, translation: str, origins: list[int | None], expected: str) -> None:

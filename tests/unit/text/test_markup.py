@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer.serving.markup import Markup, markup_template
-from transformer.serving.markup_tokens import markup_tokens
-from transformer.serving.templates import MAX_PIECE, plain_template, word_numbers
+from transformer.text.markup import TAG, markup_tokens
+from transformer.text.markup_templates import Markup, markup_template
+from transformer.text.sentence_splitting import word_indices
+from transformer.text.templates import MAX_PIECE, plain_template
 
 XML = Markup("xml")
 SHORT_TAG_OR_WORD = re.compile(r"(</?x+\d+/?>)|\w+")
@@ -102,26 +103,37 @@ def test_structure_of_xml(markup: Markup, pieces: list[str]) -> None:
     assert template.fill(template.pieces) == text
 
 
-@given(st.text(alphabet="ab <>/&\"'=!-[]?xp\n;#1", max_size=60), st.sampled_from(["html", "xml"]))
-def test_any_text(text: str, kind: str) -> None:
+MARKED_UP = st.text(alphabet="ab <>/&\"'=!-[]?xp\n;#1", max_size=60)
+
+
+@given(MARKED_UP, st.sampled_from([Markup(), XML]))
+def test_any_text(text: str, markup: Markup) -> None:
     """Catches texts that make the reader fail, or of which a part is lost."""
-    is_xml = kind == "xml"
-    assert "".join(token.source for token in markup_tokens(text, is_xml=is_xml)) == text
-    template = markup_template(text, "en", Markup("xml" if is_xml else "html"))
+    assert "".join(token.source for token in markup_tokens(text, markup.kind)) == text
+    template = markup_template(text, "en", markup)
     filled = template.fill(template.pieces)
-    again = markup_template(filled, "en", Markup("xml" if is_xml else "html"))
+    again = markup_template(filled, "en", markup)
     assert again.fill(again.pieces) == filled
 
 
+@given(MARKED_UP)
+def test_inline_tags_of_any_line(line: str) -> None:
+    """Catches a tag that is removed before translation, and is text where the translation is checked."""
+    tokens = markup_tokens(line, "inline")
+    assert "".join(token.source for token in tokens) == line
+    assert [token.source for token in tokens if token.kind != "text"] == TAG.findall(line)
+
+
 @pytest.mark.parametrize(
-    "part", ["<!--", "<a ", "<a b='", "<![", "<b>", "</b><a>", "&", "<script>", "<a \"><a '>", "<pre>"]
+    "part",
+    ["<!--", "<a ", "<a b='", "<![", "<b>", "</b><a>", "&", "<script>", "<a \"><a '>", "<pre>"],
 )
 def test_hostile_markup_takes_linear_time(part: str) -> None:
     """Catches a text that occupies the server for minutes, since the time grows with the square of its length."""
     text = part * (200_000 // len(part))
     begin = time.process_time()
-    template = markup_template(text, "en", Markup())
-    template.fill(template.pieces)
+    for template in (markup_template(text, "en", Markup()), plain_template(text, "en")):
+        template.fill(template.pieces)
     assert time.process_time() - begin < 60
 
 
@@ -152,10 +164,12 @@ def test_long_units_are_not_split_within_elements() -> None:
     template = markup_template(f"<p>{sentences} <b>{sentences[:300]}</b> {sentences}</p>", "en", Markup())
     assert len(template.pieces) > 2
     assert [piece.count("<x1>") for piece in template.pieces] == [piece.count("</x1>") for piece in template.pieces]
+    long = markup_template(f"A <b>{sentences} {sentences} {sentences}</b>", "en", Markup())
+    assert all(piece.removesuffix("</x1>").endswith(".") for piece in long.pieces)
 
 
 def test_numbers_of_words() -> None:
     """Catches alignments of a text of several pieces that count words from the start of a piece."""
-    assert word_numbers("  a b\n\nc d", ["a b", "c d"]) == [[0, 1], [2, 3]]
-    assert word_numbers("你好。再见。 x", ["你好。", "再见。", "x"]) == [[0], [0], [1]]
-    assert word_numbers("a", []) == []
+    assert word_indices("  a b\n\nc d", ["a b", "c d"]) == [[0, 1], [2, 3]]
+    assert word_indices("你好。再见。 x", ["你好。", "再见。", "x"]) == [[0], [0], [1]]
+    assert word_indices("a", []) == []

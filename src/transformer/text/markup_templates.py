@@ -6,17 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from transformer.serving.markup_tokens import Token, markup_tokens, matching_tags
-from transformer.serving.templates import Template, Unit, split_unit
+from transformer.text.markup import BLOCK_ELEMENTS, Token, markup_tokens, matching_tags
+from transformer.text.templates import LINE_END, WORD_CHARACTER, Template, Unit, split_unit
 
-BLOCK_ELEMENTS: Final = frozenset([
-    "address", "article", "aside", "blockquote", "body", "br", "button", "caption", "center", "col", "colgroup", "dd",
-    "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "frameset",
-    "h1", "h2", "h3", "h4", "h5", "h6", "head", "header", "hgroup", "hr", "html", "iframe", "legend", "li", "link",
-    "main", "menu", "meta", "nav", "noscript", "ol", "optgroup", "option", "p", "pre", "search", "section", "select",
-    "summary", "table", "tbody", "td", "template", "textarea", "tfoot", "th", "thead", "title", "tr", "ul",
-])  # fmt: skip
-"""Elements of HTML whose tags end a sentence."""
 IGNORED_ELEMENTS: Final = frozenset(["code", "kbd", "math", "samp", "script", "style", "svg", "var"])
 """Elements of HTML whose contents are not translated."""
 _LINES_KEPT: Final = frozenset(["pre", "textarea"])
@@ -29,7 +21,6 @@ _NOT_TRANSLATED: Final = re.compile(
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _EDGE_SPACE: Final = r"(?:\s|&nbsp;|&\#160;|&\#[xX][aA]0;)*"
 _LEADING, _TRAILING = re.compile(_EDGE_SPACE), re.compile(rf"(?<!\s){_EDGE_SPACE}\Z")
-_LINE_END: Final = re.compile(r"(\r?\n)")
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ def markup_template(text: str, language: str, markup: Markup) -> Template:
         language: Language of the text, for sentence ends.
         markup: How it is read.
     """
-    tokens = markup_tokens(text, is_xml=markup.kind == "xml")
+    tokens = markup_tokens(text, markup.kind)
     tokens = _keep_ignored(tokens, markup)
     if markup.kind == "html":
         tokens = _separate_lines(tokens)
@@ -85,7 +76,7 @@ def _separate_lines(tokens: Sequence[Token]) -> list[Token]:
     for token in tokens:
         depth = max(0, depth + (token.name in _LINES_KEPT) * ((token.kind == "start") - (token.kind == "end")))
         if token.kind == "text" and depth:
-            lines = enumerate(_LINE_END.split(token.source))
+            lines = enumerate(LINE_END.split(token.source))
             separated += [Token("line end" if number % 2 else "text", line) for number, line in lines if line]
         else:
             separated.append(token)
@@ -183,7 +174,7 @@ def _trimmed(block: Sequence[Token], is_text: Sequence[bool]) -> tuple[int, int]
 def _unit_parts(tokens: Sequence[Token], language: str) -> list[str | Unit]:
     """Returns the parts of text with inline tags: white space at its ends, and a unit if it has letters or digits."""
     decoded = [html.unescape(token.source) if token.kind == "text" else "" for token in tokens]
-    if not re.search(r"\w", "".join(decoded)):
+    if not WORD_CHARACTER.search("".join(decoded)):
         return ["".join(token.source for token in tokens)]
     prefix = "x"
     while re.search(rf"</?{prefix}\d", "".join(decoded)):
@@ -191,8 +182,7 @@ def _unit_parts(tokens: Sequence[Token], language: str) -> list[str | Unit]:
     short_tags, sources = _short_tags(tokens, prefix)
     text = _SPACES.sub(" ", "".join(short or part for short, part in zip(short_tags, decoded, strict=True))).strip()
     pattern = re.compile(rf"</?{prefix}\d+/?>")
-    unit = split_unit(text, language, nesting=lambda part: _nesting(pattern.findall(part)))
-    unit = replace(unit, finish=lambda translation: _restore(translation, pattern, sources))
+    unit = replace(split_unit(text, language), finish=lambda translation: _restore(translation, pattern, sources))
     return [_edge(_LEADING, tokens[0]), unit, _edge(_TRAILING, tokens[-1])]
 
 
@@ -214,10 +204,6 @@ def _short_tags(tokens: Sequence[Token], prefix: str) -> tuple[list[str], dict[s
         else:
             short[index] = f"<{prefix}{index}/>"
     return short, {tag: token.source for tag, token in zip(short, tokens, strict=True) if tag}
-
-
-def _nesting(short_tags: Sequence[str]) -> int:
-    return sum((not tag.endswith("/>")) * (-1 if tag.startswith("</") else 1) for tag in short_tags)
 
 
 def _restore(translation: str, pattern: re.Pattern[str], sources: Mapping[str, str]) -> str:
