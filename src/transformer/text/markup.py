@@ -4,6 +4,7 @@ The parser of the standard library takes minutes for some texts of 100,000 chara
 others, so it cannot read what strangers send. This one takes linear time and has no errors.
 """
 
+import html
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,8 @@ TAG: Final = regex.compile(rf"</?[A-Za-z][\w:-]*+(?:{_ATTRIBUTE})*+\s*+/?>")
 """A complete tag: an attribute has a value, or `<b and c>` were one; a name with a dot is that of a host."""
 ENTITY: Final = r"&(?:\w+|#\w+);"
 """Pattern of a reference to a character."""
+_DECIMAL: Final = re.compile(r"&#0*([0-9]{1,8})[0-9]*")
+"""A reference by a decimal number; more digits stand for no character, and `int` refuses thousands of them."""
 _ANY_TAG: Final = regex.compile(
     r"<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*+)"
     rf"(?:(?P<attributes>(?:[\s/](?:[^<>\"']++|{_QUOTED})*+)?)>|(?P<broken>[\s/][^<>]*+)>)"
@@ -84,6 +87,11 @@ def matching_tags(tokens: Sequence[Token]) -> dict[int, int]:
                 by_name[tokens[open_tags.pop()].name].pop()
             partners[start] = index
     return partners
+
+
+def unescape(text: str) -> str:
+    """Replaces references to characters by the characters; those to none become U+FFFD."""
+    return html.unescape(_DECIMAL.sub(r"&#\1", text))
 
 
 def element_spans(line: str) -> list[Span]:

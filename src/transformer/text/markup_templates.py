@@ -4,9 +4,10 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Final, Literal
 
-from transformer.text.markup import BLOCK_ELEMENTS, Token, markup_tokens, matching_tags
+from transformer.text.markup import BLOCK_ELEMENTS, ENTITY, Token, markup_tokens, matching_tags, unescape
 from transformer.text.templates import LINE_END, WORD_CHARACTER, Template, Unit, split_unit
 
 IGNORED_ELEMENTS: Final = frozenset(["code", "kbd", "math", "samp", "script", "style", "svg", "var"])
@@ -19,8 +20,8 @@ _NOT_TRANSLATED: Final = re.compile(
     re.IGNORECASE,
 )
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
-_EDGE_SPACE: Final = r"(?:\s|&nbsp;|&\#160;|&\#[xX][aA]0;)*"
-_LEADING, _TRAILING = re.compile(_EDGE_SPACE), re.compile(rf"(?<!\s){_EDGE_SPACE}\Z")
+_PART: Final = re.compile(rf"\s+|{ENTITY}|&|[^\s&]+")
+"""A part of a text that is white space throughout or nowhere."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _trimmed(block: Sequence[Token], is_text: Sequence[bool]) -> tuple[int, int]
 
 def _unit_parts(tokens: Sequence[Token], language: str) -> list[str | Unit]:
     """Returns the parts of text with inline tags: white space at its ends, and a unit if it has letters or digits."""
-    decoded = [html.unescape(token.source) if token.kind == "text" else "" for token in tokens]
+    decoded = [unescape(token.source) if token.kind == "text" else "" for token in tokens]
     if not WORD_CHARACTER.search("".join(decoded)):
         return ["".join(token.source for token in tokens)]
     prefix = "x"
@@ -183,13 +184,18 @@ def _unit_parts(tokens: Sequence[Token], language: str) -> list[str | Unit]:
     text = _SPACES.sub(" ", "".join(short or part for short, part in zip(short_tags, decoded, strict=True))).strip()
     pattern = re.compile(rf"</?{prefix}\d+/?>")
     unit = replace(split_unit(text, language), finish=lambda translation: _restore(translation, pattern, sources))
-    return [_edge(_LEADING, tokens[0]), unit, _edge(_TRAILING, tokens[-1])]
+    return [_outer_space(tokens[0])[0], unit, _outer_space(tokens[-1])[1]]
 
 
-def _edge(pattern: re.Pattern[str], token: Token) -> str:
-    """Returns the white space at an end of a token that is text."""
-    match = pattern.search(token.source) if token.kind == "text" else None
-    return match.group() if match else ""
+def _outer_space(token: Token) -> tuple[str, str]:
+    """Returns the white space, as written, at both ends of a token that is text."""
+    parts = _PART.findall(token.source) if token.kind == "text" else []
+    ends = (takewhile(_is_space, parts), [*takewhile(_is_space, reversed(parts))][::-1])
+    return "".join(ends[0]), "".join(ends[1])
+
+
+def _is_space(part: str) -> bool:
+    return unescape(part).isspace()
 
 
 def _short_tags(tokens: Sequence[Token], prefix: str) -> tuple[list[str], dict[str, str]]:

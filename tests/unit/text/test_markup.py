@@ -60,6 +60,7 @@ def test_units_of_a_page() -> None:
         ("5 < 6 & 7", "5 &lt; 6 &amp; 7"),
         ("&lt;x1&gt; <b>c</b> d", "&lt;x1&gt; <b>C</b> D"),
         ("&nbsp;a b&nbsp;", "&nbsp;A B&nbsp;"),
+        ("<p> &emsp;a&#x20;</p>", "<p> &emsp;A&#x20;</p>"),
         ("<pre>a\n  b</pre>c\nd", "<pre>A\n  B</pre>C D"),
         ("<b>a</i> c</b>", "<b>A</i> C</b>"),
         ("<p>a<p title='x\">y'>b</P >", "<p>A<p title='x\">y'>B</P >"),
@@ -126,7 +127,7 @@ def test_inline_tags_of_any_line(line: str) -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["<!--", "<a ", "<a b='", "<![", "<b>", "</b><a>", "&", "<script>", "<a \"><a '>", "<pre>"],
+    ["<!--", "<a ", "<a b='", "<![", "<b>", "</b><a>", "&", "<script>", "<a \"><a '>", "<pre>", "&#" + "9" * 9999],
 )
 def test_hostile_markup_takes_linear_time(part: str) -> None:
     """Catches a text that occupies the server for minutes, since the time grows with the square of its length."""
