@@ -2,8 +2,9 @@
 
 import html
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Literal
 
@@ -114,34 +115,21 @@ def _splitting_names(tokens: Sequence[Token], markup: Markup) -> frozenset[str]:
     return ((names - _names_beside_text(tokens)) | markup.splitting) - markup.non_splitting
 
 
-@dataclass
-class _Level:
-    """Names of the elements directly within an element, and whether there is text beside them."""
-
-    names: set[str] = field(default_factory=set[str])
-    has_text: bool = False
-
-    def beside_text(self) -> set[str]:
-        return self.names if self.has_text else set()
-
-
 def _names_beside_text(tokens: Sequence[Token]) -> frozenset[str]:
     """Returns the names of the elements that have text beside them within the same element."""
     partners = matching_tags(tokens)
     ends = set(partners.values())
-    beside: set[str] = set()
-    levels = [_Level()]
+    names_within: defaultdict[int, set[str]] = defaultdict(set)
+    parents, with_text = [-1], set[int]()
     for index, token in enumerate(tokens):
-        level = levels[-1]
         if token.kind == "text":
-            level.has_text |= bool(token.source.strip())
+            with_text |= {parents[-1]} if token.source.strip() else set()
         elif index in ends:
-            beside |= levels.pop().beside_text()
+            parents.pop()
         else:
-            level.names |= {token.name} - {""}
-            if index in partners:
-                levels.append(_Level())
-    return frozenset(beside.union(*(level.beside_text() for level in levels)))
+            names_within[parents[-1]].add(token.name)
+            parents += [index] if index in partners else []
+    return frozenset(name for parent in with_text for name in names_within[parent] if name)
 
 
 def _block_parts(block: Sequence[Token], language: str) -> list[str | Unit]:
@@ -182,7 +170,7 @@ def _unit_parts(tokens: Sequence[Token], language: str) -> list[str | Unit]:
         prefix += "x"
     short_tags, sources = _short_tags(tokens, prefix)
     text = _SPACES.sub(" ", "".join(short or part for short, part in zip(short_tags, decoded, strict=True))).strip()
-    pattern = re.compile(rf"</?{prefix}\d+/?>")
+    pattern = re.compile(rf"(</?{prefix}\d+/?>)")
     unit = replace(split_unit(text, language), finish=lambda translation: _restore(translation, pattern, sources))
     return [_outer_space(tokens[0])[0], unit, _outer_space(tokens[-1])[1]]
 
@@ -190,8 +178,8 @@ def _unit_parts(tokens: Sequence[Token], language: str) -> list[str | Unit]:
 def _outer_space(token: Token) -> tuple[str, str]:
     """Returns the white space, as written, at both ends of a token that is text."""
     parts = _PART.findall(token.source) if token.kind == "text" else []
-    ends = (takewhile(_is_space, parts), [*takewhile(_is_space, reversed(parts))][::-1])
-    return "".join(ends[0]), "".join(ends[1])
+    leading, trailing = takewhile(_is_space, parts), [*takewhile(_is_space, reversed(parts))]
+    return "".join(leading), "".join(reversed(trailing))
 
 
 def _is_space(part: str) -> bool:
@@ -214,11 +202,9 @@ def _short_tags(tokens: Sequence[Token], prefix: str) -> tuple[list[str], dict[s
 
 def _restore(translation: str, pattern: re.Pattern[str], sources: Mapping[str, str]) -> str:
     """Replaces short tags by the original ones, and escapes everything else; missing tags follow at the end."""
-    parts: list[str] = []
-    position = 0
     missing = dict(sources)
-    for match in pattern.finditer(translation):
-        parts += [html.escape(translation[position : match.start()], quote=False), missing.pop(match.group(), "")]
-        position = match.end()
-    parts.append(html.escape(translation[position:], quote=False))
+    parts = [
+        missing.pop(part, "") if number % 2 else html.escape(part, quote=False)
+        for number, part in enumerate(pattern.split(translation))
+    ]
     return "".join([*parts, *missing.values()])
