@@ -38,8 +38,8 @@ TARGETS = {
     "text_generation.stream_tokens": "transformer.pipelines.text_generation.stream_tokens",
     "tokens.BLOCK_PAIRS": "transformer.data.tokens.BLOCK_PAIRS",
     "translation.BATCH_TOKENS": "transformer.run.tasks.translation.BATCH_TOKENS",
-    "worker_pool.TRIM_INTERVAL": "transformer.decoding.worker_pool.TRIM_INTERVAL",
-    "worker_pool.trim_heap": "transformer.decoding.worker_pool.trim_heap",
+    "compute_worker.TRIM_INTERVAL": "transformer.runtime.compute_worker.TRIM_INTERVAL",
+    "compute_worker.trim_heap": "transformer.runtime.compute_worker.trim_heap",
 }
 
 

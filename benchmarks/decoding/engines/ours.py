@@ -1,6 +1,6 @@
 """Search of this project with packed weights, for `benchmarks/decoding/throughput.py`."""
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from decoder import Engine, run
@@ -10,6 +10,7 @@ from transformer import build_transformer
 from transformer.decoding import (
     Request,
     Search,
+    SharedModels,
     Shortlist,
     ShortlistModel,
     Workers,
@@ -39,7 +40,7 @@ class Ours(Engine):
             lists = load_file(order["lists"][name])
             shortlist = Shortlist(lists["always"].long(), lists["by_token"].long(), sizes["vocabulary"])
             self.model = ShortlistModel(model, shortlist)
-        self.pools: dict[tuple[int, int], Workers] = {}
+        self.pool = Workers(SharedModels(dict.fromkeys(get_args(Average), self.model)), self.workers)
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:
         """Returns the token ids unchanged."""
@@ -60,8 +61,7 @@ class Ours(Engine):
         if self.workers == 1:
             results = search_each(self.model, requests, search, batch_tokens=batch_tokens)
         else:
-            pool = self.pools.setdefault((beam, search.min_tokens), Workers(self.model, search, self.workers))
-            results = pool.search_each(requests, batch_tokens)
+            results = self.pool.search_each(requests, search, batch_tokens)
         tokens: list[list[int]] = [[]] * len(sources)
         for place, hypotheses in results:
             tokens[order[place]] = list(hypotheses[0].tokens)

@@ -17,7 +17,8 @@ from transformer.data.quality.traits import TraitCounts
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair
 from transformer.data.source_text import SourceText
-from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
+from transformer.runtime.function_pool import FunctionPool
+from transformer.runtime.pool import CAN_FORK
 from transformer.text.lines import MAX_LINE_CHARACTERS
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -148,10 +149,10 @@ def encode_blocks(encoder: BlockEncoder, blocks: Iterable[list[Pair]], workers: 
         workers: Number of processes; 0 encodes in the calling process.
 
     Raises:
-        WorkerError: A process was killed, e.g. for lack of memory.
+        WorkerError: Processes were killed, e.g. for lack of memory.
     """
     if workers:
-        with closing(WorkerPool(encoder.encode, workers, "set data.workers lower")) as pool:
+        with closing(FunctionPool(encoder.encode, workers, "set data.workers lower")) as pool:
             yield from pool.map(blocks, ahead=2 * workers)
     else:
         yield from map(encoder.encode, blocks)

@@ -12,11 +12,11 @@ from transformer.decoding.degeneration import repeats_itself
 from transformer.decoding.ensemble import Ensemble, average_log_p
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.length_penalties import length_normalization, paper_length_penalty
+from transformer.decoding.parallel import SharedModels, Workers, default_workers, single_thread
 from transformer.decoding.retokenizing import Retokenize, RetokenizingModel, keep_tokens, make_retokenizer
 from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import search_all, search_each, stream_tokens
 from transformer.decoding.shortlist import Shortlist, ShortlistModel
-from transformer.decoding.worker_pool import Workers, default_workers, single_thread
 
 __all__ = [
     "GREEDY",
@@ -32,6 +32,7 @@ __all__ = [
     "Sampling",
     "Search",
     "SearchOptions",
+    "SharedModels",
     "Shortlist",
     "ShortlistModel",
     "Tokens",

@@ -26,7 +26,7 @@ from serving_engines import (
     write_random_model,
 )
 from transformer.serving.engine.engine import ProcessEngine
-from transformer.serving.engine.worker import NICENESS
+from transformer.serving.engine.model_process import NICENESS
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
-from transformer.decoding import average_log_p
+from transformer.decoding import SharedModels, average_log_p
 from transformer.pipelines.translation.translator import Translator
 from transformer.text.lines import MAX_LINE_CHARACTERS, is_overlong
 from transformer.text.normalization import split_outer_space
@@ -73,18 +73,36 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
             results[index] = PairScore(math.nan, (), (), tuple(flags))
         else:
             fitting.append(index)
-    for batch in _batches(fitting, sources, targets, translator.batch_tokens):
+    batches = list(_batches(fitting, sources, targets, translator.batch_tokens))
+    special_tokens = tokenizers.source.special_tokens, tokenizers.target.special_tokens
+    tasks: list[ScoreTask] = []
+    for batch in batches:
         ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
-        device, average = translator.device, translator.search.average
-        special_tokens = tokenizers.source.special_tokens, tokenizers.target.special_tokens
-        pads = special_tokens[0].pad or 0, special_tokens[1].pad or 0
-        padded = pair_batch(ids[0], ids[1], special_tokens).to(device)
+        padded = pair_batch(ids[0], ids[1], special_tokens).to(translator.device)
         model_sources = [retokenize(padded.src) for retokenize in translator.retokenizers]
-        for index, scores in zip(batch, token_scores(models, padded, average, pads, model_sources), strict=True):
+        pads = special_tokens[0].pad or 0, special_tokens[1].pad or 0
+        tasks.append(ScoreTask(padded, translator.search.average, pads, model_sources))
+    n_tokens = sum(len(sources[index]) + len(targets[index]) for index in fitting)
+    for batch, scored in zip(batches, translator.searcher.run(tasks, n_tokens, translator.config), strict=True):
+        for index, scores in zip(batch, scored, strict=True):
             pieces = tokenizers.target.pieces([*targets[index], special_tokens[1].eos or 0])
             flags = (warnings[index],) if warnings[index] else ()
             results[index] = PairScore(sum(scores), tuple(scores), tuple(pieces), flags)
     return [results[index] for index in range(len(pairs))]
+
+
+@dataclass(frozen=True)
+class ScoreTask:
+    """A batch of pairs to score; the fields are the arguments of `token_scores`."""
+
+    batch: PairBatch
+    average: str
+    pad_ids: tuple[int, int]
+    sources: Sequence[Tensor]
+
+    def __call__(self, shared: SharedModels) -> list[list[float]]:
+        """Returns the scores of the target tokens of each pair."""
+        return token_scores(shared.models, self.batch, self.average, self.pad_ids, self.sources)
 
 
 @torch.inference_mode()

@@ -1,13 +1,13 @@
 """The second stage of a translation: segments are searched for, in this process, in a pool, or with CUDA graphs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from multiprocessing import current_process
-from typing import Final, get_args
+from typing import Final, TypeVar, get_args
 
 import torch
 
@@ -20,6 +20,7 @@ from transformer.decoding import (
     Retokenize,
     RetokenizingModel,
     Search,
+    SharedModels,
     Shortlist,
     ShortlistModel,
     Workers,
@@ -35,7 +36,6 @@ from transformer.pipelines.translation.coverage import coverage_penalties, decod
 from transformer.pipelines.translation.segment import Segment
 from transformer.runtime.threads import check_gpu
 from transformer.tokenizers.base import Tokenizer
-from transformer.tokenizers.special_tokens import SpecialTokenIds
 from transformer.transformer import Transformer
 
 MIN_TOKENS_PER_WORKER: Final = 2048
@@ -44,6 +44,7 @@ MIN_TOKENS_PER_RUNNING_WORKER: Final = 512
 """Minimum number of source tokens x hypotheses that justifies using a process that runs."""
 Results = Iterator[tuple[int, list[Hypothesis]]]
 """Index and hypotheses of each sentence, as they are completed."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -85,21 +86,12 @@ class SegmentSearcher:
     """Searches for the translations of segments; keeps one pool of processes, or CUDA graphs, for the next segments.
 
     Args:
-        generators: The model, or the ensemble, as the search sees it, for each kind of average.
-        models: Models of the ensemble, for the coverage penalty.
-        special_tokens: Special tokens of the target.
+        shared: The models and their special tokens.
         device: Device of the models.
     """
 
-    def __init__(
-        self,
-        generators: Mapping[Average, GenerativeModel],
-        models: Sequence[Transformer],
-        special_tokens: SpecialTokenIds,
-        device: torch.device,
-    ) -> None:
-        self.generators, self._models = generators, models
-        self._special_tokens, self._device = special_tokens, device
+    def __init__(self, shared: SharedModels, device: torch.device) -> None:
+        self.shared, self._device = shared, device
         self._pool: Workers | None = None
         self._graphed: GraphedSearcher | None = None
 
@@ -118,7 +110,7 @@ class SegmentSearcher:
         """
         search, batch_tokens = _all_hypotheses(options.search), _batch_tokens(options)
         n_tokens = search.beam * sum(len(segment.tokens) for segment in segments)
-        pool = self._pool_for(n_tokens, options)
+        pool = self._pool_for(n_tokens, options) if Workers.accept(search) else None
         if pool is not None:
             batch_tokens = min(batch_tokens, -(-n_tokens // options.workers))
             run = partial(pool.search_each, search=search, batch_tokens=batch_tokens)
@@ -137,7 +129,7 @@ class SegmentSearcher:
             on_segment: Callback for progress, called with the index of each segment that has been searched for.
 
         Raises:
-            WorkerError: A process was killed, or the processes were ended by `close`.
+            WorkerError: Processes were killed, or processes were ended by `close`.
             ConfigError: The translations have been returned before.
         """
         with single_thread() if pending.options.deterministic else nullcontext():
@@ -160,31 +152,43 @@ class SegmentSearcher:
         with single_thread() if is_shared or options.deterministic else nullcontext():
             return self._collect(self._start(segments, replace(options, search=search), run))
 
+    def run(
+        self, tasks: Iterable[Callable[[SharedModels], T]], n_tokens: int, options: TranslatorConfig
+    ) -> Iterator[T]:
+        """Yields the results of other tasks, in order, from worker processes if there is enough work.
+
+        Args:
+            tasks: Functions of the models that can be pickled.
+            n_tokens: Number of tokens of all tasks.
+            options: Options of the call.
+        """
+        pool = self._pool_for(n_tokens, options)
+        return (task(self.shared) for task in tasks) if pool is None else pool.map(tasks)
+
     def _pool_for(self, n_tokens: int, options: TranslatorConfig) -> Workers | None:
         """Returns the pool if there are enough source tokens x hypotheses, and starts it if needed."""
         n = options.workers
-        if n == 1 or current_process().daemon or not Workers.accept(options.search):
+        if n == 1 or current_process().daemon:
             return None
         pool = self._pool
         is_running = pool is not None and pool.is_open
         if n_tokens < n * (MIN_TOKENS_PER_RUNNING_WORKER if is_running else MIN_TOKENS_PER_WORKER):
             return None
         if not is_running:  # the pool of another thread that starts one at the same time must not be closed
-            pool = self._pool = Workers(self.generators, n, self._special_tokens)
+            pool = self._pool = Workers(self.shared, n)
         return pool
 
     def _graphs_for(self, search: Search, options: TranslatorConfig) -> GraphedSearcher:
         """Returns the captured graphs of a search; those of another search are freed."""
         if self._graphed is None or self._graphed.search != search:
-            self._graphed = GraphedSearcher(
-                self.generators[search.average], search, self._device, options.max_source_tokens, self._special_tokens
-            )
+            model, special_tokens = self.shared.generators[search.average], self.shared.special_tokens
+            self._graphed = GraphedSearcher(model, search, self._device, options.max_source_tokens, special_tokens)
         return self._graphed
 
     def _search_in_process(self, requests: Iterable[Request], search: Search, batch_tokens: int) -> Results:
         return search_each(
-            self.generators[search.average], requests, search, batch_tokens=batch_tokens, device=self._device,
-            special_tokens=self._special_tokens,
+            self.shared.generators[search.average], requests, search, batch_tokens=batch_tokens, device=self._device,
+            special_tokens=self.shared.special_tokens,
         )  # fmt: skip
 
     def _start(
@@ -197,7 +201,7 @@ class SegmentSearcher:
 
     def _request(self, segment: Segment) -> Request:
         """Returns the request for a segment; its prefix ends before the first unknown token, and within the limit."""
-        prefix, special = segment.prefix, self._special_tokens
+        prefix, special = segment.prefix, self.shared.special_tokens
         known = prefix[: prefix.index(special.unk)] if special.unk in prefix else prefix
         start = known[: segment.limit - 1]
         return Request(segment.tokens, segment.limit, start, segment.number, segment.required, special.bos, True)
@@ -224,11 +228,11 @@ class SegmentSearcher:
         """Ranks the hypotheses of every segment by their scores with the coverage penalty, finished ones first."""
         search, segments = pending.options.search, pending.segments
         pairs = [
-            (segment.tokens, decoder_inputs(hypothesis.tokens, hypothesis.length, self._special_tokens.bos))
+            (segment.tokens, decoder_inputs(hypothesis.tokens, hypothesis.length, self.shared.special_tokens.bos))
             for segment, hypotheses in zip(segments, results, strict=True)
             for hypothesis in hypotheses
         ]
-        penalties = iter(coverage_penalties(self._models, pairs, _batch_tokens(pending.options), self._device))
+        penalties = iter(coverage_penalties(self.shared.models, pairs, _batch_tokens(pending.options), self._device))
         ranked: list[list[Hypothesis]] = []
         for hypotheses in results:
             covered = [replace(hyp, coverage=search.coverage * next(penalties)) for hyp in hypotheses]

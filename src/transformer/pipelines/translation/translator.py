@@ -7,7 +7,7 @@ from typing import Any, Unpack, overload
 
 import torch
 
-from transformer.decoding import Search, SearchOptions, Shortlist, keep_tokens, make_retokenizer
+from transformer.decoding import Search, SearchOptions, SharedModels, Shortlist, keep_tokens, make_retokenizer
 from transformer.errors import ConfigError
 from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation.alignment import Aligner
@@ -109,7 +109,7 @@ class Translator:
         self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
         self.aligner = Aligner(self.model, tokenizers, self.device)
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
-        self.searcher = SegmentSearcher(generators, self.models, self.special_tokens, self.device)
+        self.searcher = SegmentSearcher(SharedModels(generators, self.models, self.special_tokens), self.device)
 
     def close(self) -> None:
         """Ends the worker processes and frees the captured CUDA graphs, which are otherwise kept for the next text."""

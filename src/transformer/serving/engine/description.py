@@ -1,4 +1,4 @@
-"""Facts of a model folder, read from its small files; runs in the spawner."""
+"""Facts of a model folder, read from its small files."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from transformer.bundle.hub_cache import find_model
 from transformer.bundle.kind import model_kind
 from transformer.bundle.languages import TOKENIZER_CONFIG, languages_of_provenance, published_languages
 from transformer.errors import BundleError
-from transformer.serving.engine.messages import MAX_CONTROL_BYTES, MAX_PROBLEM
 from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.verified_folder import MANIFEST
 
@@ -37,7 +36,7 @@ def describe(path: str) -> dict[str, Any]:
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     source, target = _languages(folder) if kind == "encoder-decoder" else (None, None)
     family = manifest.get("family") or config.get("model_type")
-    facts = {
+    return {
         "kind": kind,
         "source_language": source or "",
         "target_language": target or "",
@@ -49,9 +48,6 @@ def describe(path: str) -> dict[str, Any]:
         "chat": _chat(folder) if kind == "language model" else {},
         "fingerprint": fingerprint(folder),
     }
-    if len(json.dumps(facts)) > MAX_CONTROL_BYTES - MAX_PROBLEM:
-        raise BundleError(f"{path}: the chat template is too long")
-    return facts
 
 
 def fingerprint(folder: Path) -> str:

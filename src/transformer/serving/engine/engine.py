@@ -13,7 +13,7 @@ from transformer.serving.engine.estimates import Throughput
 from transformer.serving.engine.memory import memory_of
 from transformer.serving.engine.model import ServedModel, Shared
 from transformer.serving.engine.queue import PendingRequest, StreamRequest
-from transformer.serving.engine.spawner_client import SpawnerClient
+from transformer.serving.engine.spawner_client import Spawner
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import TASKS, EngineStatus, Job, Metrics, ModelInfo
 from transformer.serving.settings import ServerSettings
@@ -38,7 +38,7 @@ class ProcessEngine:
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
         self._settings = settings
-        self._spawner = SpawnerClient()
+        self._spawner = Spawner()
         n_workers = settings.workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
         self._shared = Shared(settings, n_workers, self._spawner, metrics, Throughput(), self._model_loaded)
         self._models: dict[str, ServedModel] = {}
@@ -72,7 +72,6 @@ class ProcessEngine:
 
     async def open(self) -> None:
         """Joins the running event loop, and begins to load the models if settings ask for it."""
-        self._spawner.open()
         self._is_open = True
         if self._settings.preload:
             for model in self._models.values():
@@ -156,7 +155,7 @@ class ProcessEngine:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*(model.close() for model in self._models.values()))
-        await self._spawner.close()
+        await asyncio.to_thread(self._spawner.stop)
 
     def _model_for(self, job: Job) -> ServedModel:
         model = self._models.get(job.model)

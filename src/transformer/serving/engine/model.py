@@ -1,4 +1,4 @@
-"""A model of the server: its waiting items, its host, and the batches that its workers get."""
+"""A model of the server: its waiting items, its process, and the batches that its workers get."""
 
 import asyncio
 import logging
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.serving.engine.estimates import Gathering, Throughput, TokenEstimator
-from transformer.serving.engine.host_client import Host, ProcessEndedError, Worker
+from transformer.serving.engine.process import Answer, ModelProcess, ProcessEndedError
 from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
-from transformer.serving.engine.spawner_client import SpawnerClient
+from transformer.serving.engine.spawner_client import Spawner
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Metrics, ModelInfo, ModelStatus
 from transformer.serving.settings import ServerSettings
@@ -20,8 +20,6 @@ from transformer.serving.settings import ServerSettings
 LOGGER: Final = logging.getLogger("transformer.serving")
 RETRY_SECONDS: Final = 10.0
 """Time after a failure to load a model in which requests get the same error at once."""
-RESTART_SECONDS: Final = 1.0
-"""Time after which a worker is replaced that died before it finished a batch."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Shared:
     Attributes:
         settings: Settings of the server.
         n_workers: Number of workers of a model on a CPU.
-        spawner: Starts hosts.
+        spawner: Starts processes of models.
         metrics: Receives reports of batches and dead workers.
         throughput: Rate of finished work.
         on_loaded: Function to call when a model has been loaded.
@@ -39,7 +37,7 @@ class Shared:
 
     settings: ServerSettings
     n_workers: int
-    spawner: SpawnerClient
+    spawner: Spawner
     metrics: Metrics
     throughput: Throughput
     on_loaded: Callable[[], None]
@@ -69,22 +67,22 @@ class ServedModel:
         self.estimator = TokenEstimator()
         self.last_used = time.monotonic()
         self.memory = 0
-        self._host: Host | None = None
-        self._hosts: set[Host] = set()
+        self._process: ModelProcess | None = None
+        self._processes: set[ModelProcess] = set()
         self._loading: asyncio.Task[None] | None = None
         self._loaded = self._tried = ""  # fingerprints of the folder that was loaded, and that was tried last
-        self._n_losses = 0  # hosts that have ended since the last finished batch
+        self._n_losses = 0  # processes that have ended since the last finished batch
         self._problem, self._failed_at = "", -math.inf
         self._is_dispatching = self._is_closed = False
         self._gathering = Gathering()
         self._gathering_timer: asyncio.TimerHandle | None = None
-        self._streaming: dict[PendingRequest, Worker] = {}
+        self._streaming: dict[PendingRequest, Answer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def status(self) -> ModelStatus:
         """Returns the state of the model."""
-        if self._host is not None:
-            return ModelStatus("ready", self.memory, len(self._host.workers), self._problem)
+        if self._process is not None:
+            return ModelStatus("ready", self.memory, len(self._process.workers), self._problem)
         if self._loading is not None:
             return ModelStatus("loading", self.memory, 0, self._problem)
         return ModelStatus("failed" if self._problem else "unloaded", 0, 0, self._problem)
@@ -92,13 +90,13 @@ class ServedModel:
     @property
     def is_idle(self) -> bool:
         """Whether the model is loaded, and neither has nor gets work."""
-        host = self._host
-        return host is not None and self._loading is None and not len(self.queue) and not host.is_busy
+        process = self._process
+        return process is not None and self._loading is None and not len(self.queue) and not process.is_busy
 
     @property
     def pids(self) -> list[int]:
         """Ids of all its processes."""
-        return [pid for host in self._hosts for pid in host.pids]
+        return [pid for process in self._processes for pid in process.pids]
 
     def submit(self, request: PendingRequest) -> None:
         """Adds a request, and loads the model if necessary.
@@ -107,7 +105,7 @@ class ServedModel:
             ServiceError: The model could not be loaded a moment ago.
         """
         self.last_used = time.monotonic()
-        if self._host is None and self._loading is None:
+        if self._process is None and self._loading is None:
             wait = self._failed_at + RETRY_SECONDS - self.last_used
             if wait > 0:
                 raise self._unavailable(wait)
@@ -121,7 +119,7 @@ class ServedModel:
             self.queue.discard(request)
         request.abandon()
         if request in self._streaming:
-            self._streaming[request].send({"type": "cancel"})
+            self._streaming[request].cancel()
 
     def load(self, *, again: bool = False) -> None:
         """Begins to load the model, unless it is loaded or being loaded.
@@ -129,14 +127,14 @@ class ServedModel:
         Args:
             again: Whether a loaded model is loaded again, and replaced once that has succeeded.
         """
-        if self._loading is None and not self._is_closed and (again or self._host is None):
+        if self._loading is None and not self._is_closed and (again or self._process is None):
             self._loading = self._start(self._load())
 
     def unload(self) -> None:
         """Ends the processes of an idle model; the next request loads it again."""
-        if self._host is not None:
-            self._host.retire()
-            self._host, self.memory = None, 0
+        if self._process is not None:
+            self._process.retire()
+            self._process, self.memory = None, 0
 
     async def reload_if_changed(self) -> None:
         """Loads a model again whose folder has changed, and waits until it is loaded; requests go to the old one."""
@@ -147,9 +145,9 @@ class ServedModel:
         except (BundleError, ProcessEndedError) as error:
             self._problem = str(error)
             return
-        if facts["fingerprint"] == (self._tried if self._host is None else self._loaded):
-            self._problem = self._problem if self._host is None else ""
-        elif self._host is None:
+        if facts["fingerprint"] == (self._tried if self._process is None else self._loaded):
+            self._problem = self._problem if self._process is None else ""
+        elif self._process is None:
             self.info, self._problem, self._failed_at = _model_info(self.info.name, facts), "", -math.inf
         elif facts["fingerprint"] != self._tried:
             self._tried = facts["fingerprint"]
@@ -162,12 +160,12 @@ class ServedModel:
         self._fail_waiting(_stopping())
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *(host.close() for host in self._hosts), return_exceptions=True)
-        self._host = None
+        await asyncio.gather(*self._tasks, *(process.close() for process in self._processes), return_exceptions=True)
+        self._process = None
 
     async def _load(self) -> None:
         try:
-            self._switch_to(await self._start_host())
+            self._switch_to(await self._start_process())
         except (BundleError, ProcessEndedError) as error:
             self._load_failed(str(error))
         except Exception as error:
@@ -176,8 +174,8 @@ class ServedModel:
         finally:
             self._loading = None
 
-    async def _start_host(self) -> Host:
-        """Returns a host that has loaded the model; one that dies meanwhile is tried once more.
+    async def _start_process(self) -> ModelProcess:
+        """Returns a process that has loaded the model; one that dies meanwhile is tried once more.
 
         Raises:
             BundleError: The model cannot be loaded.
@@ -189,42 +187,42 @@ class ServedModel:
             "precision": settings.precision,
             "device": settings.device,
             "deterministic": settings.deterministic,
+            "workers": self._shared.n_workers,
         }
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            host = Host(
-                self._shared.spawner.load(message),
+            process = await ModelProcess.connect(
+                self._shared.spawner.spawn(message),
                 on_idle=self._dispatch_soon,
                 on_worker_lost=self._worker_lost,
-                on_lost=self._host_lost,
-                on_ended=self._hosts.discard,
+                on_lost=self._process_lost,
+                on_ended=self._processes.discard,
             )
-            self._hosts.add(host)
+            self._processes.add(process)
             try:
-                await host.loaded
+                await process.facts
             except ProcessEndedError:
                 if attempt == MAX_ATTEMPTS:
                     raise
             else:
-                return host
+                return process
         raise AssertionError("unreachable")
 
-    def _switch_to(self, host: Host) -> None:
-        facts = host.loaded.result()
-        old, self._host = self._host, host
+    def _switch_to(self, process: ModelProcess) -> None:
+        facts = process.facts.result()
+        old, self._process = self._process, process
         self._loaded = self._tried = facts["fingerprint"]
         self._problem, self._failed_at = "", -math.inf
         self.info = _model_info(self.info.name, facts)
-        for _ in range(self._shared.n_workers if facts["device"] == "cpu" else 1):
-            host.fork()
         if old is not None:
             old.retire()
         LOGGER.info("model %s is loaded", self.info.name)
         self._shared.on_loaded()
+        self._dispatch_soon()
 
     def _load_failed(self, problem: str) -> None:
         LOGGER.error("model %s cannot be loaded: %s", self.info.name, problem)
         self._problem, self._failed_at = problem, time.monotonic()
-        if self._host is None:
+        if self._process is None:
             self._fail_waiting(self._unavailable(RETRY_SECONDS))
 
     def _unavailable(self, wait: float) -> ServiceError:
@@ -236,16 +234,14 @@ class ServedModel:
             self.queue.discard(request)
             request.fail(error)
 
-    def _worker_lost(self, host: Host, worker: Worker) -> None:
+    def _worker_lost(self) -> None:
         LOGGER.error("a worker of model %s ended; another one is started", self.info.name)
         self._shared.metrics.worker_died(self.info.name)
-        delay = 0.0 if worker.n_batches else RESTART_SECONDS
-        asyncio.get_running_loop().call_later(delay, host.fork)
 
-    def _host_lost(self, host: Host) -> None:
-        if host is self._host:
-            LOGGER.error("the host of model %s ended", self.info.name)
-            self._host = None
+    def _process_lost(self, process: ModelProcess) -> None:
+        if process is self._process:
+            LOGGER.error("the process of model %s ended", self.info.name)
+            self._process = None
             self._n_losses += 1
             if self._n_losses < MAX_ATTEMPTS:
                 self.load()
@@ -260,14 +256,14 @@ class ServedModel:
 
     def _dispatch(self) -> None:
         self._is_dispatching = False
-        host = self._host
-        if host is None or self._gathers():
+        process = self._process
+        if process is None or self._gathers():
             return
         try:
-            while host.idle and len(self.queue):
-                share = math.ceil(self.queue.tokens / len(host.idle))
+            while (n_idle := process.n_idle) and len(self.queue):
+                share = math.ceil(self.queue.tokens / n_idle)
                 batch = self.queue.take(min(share, self._shared.settings.batch_tokens))
-                self._start(self._run(host, host.idle.pop(), batch))
+                self._start(self._run(process.request(batch.to_message()), batch))
         except Exception:
             LOGGER.exception("the batches of model %s cannot be made; its waiting requests fail", self.info.name)
             requests, self.queue = self.queue.requests(), FairQueue()
@@ -284,51 +280,47 @@ class ServedModel:
             self._gathering_timer = asyncio.get_running_loop().call_later(seconds, self._dispatch_soon)
         return seconds > 0
 
-    async def _run(self, host: Host, worker: Worker, batch: Batch) -> None:
-        """Runs a batch on a worker; whatever happens, its requests get answers and the worker is free or replaced."""
+    async def _run(self, answer: Answer, batch: Batch) -> None:
+        """Waits for the results of a batch; whatever happens, its requests get answers and its worker a next batch."""
         start = time.monotonic()
         try:
             for unit in batch.units:
                 unit.attempts += 1
                 self._shared.metrics.waited(self.info.name, start - unit.added)
-            worker.send(batch.to_message())
             async with asyncio.timeout(self._shared.settings.limits.request_seconds):
-                await self._receive(worker, batch)
-            worker.n_batches += 1
+                await self._receive(answer, batch)
             self._n_losses = 0
             self._record(batch, time.monotonic() - start)
         except ProcessEndedError:
             self._try_again(batch)
         except TimeoutError:
             LOGGER.error("a worker of model %s does not answer; it is killed", self.info.name)
-            worker.kill()
+            answer.kill()
             _fail_units(batch.units, ServiceError("timeout", "the text was not processed in time"))
         except asyncio.CancelledError:
             _fail_units(batch.units, _stopping())
             raise
         except Exception:
             LOGGER.exception("a batch of model %s failed", self.info.name)
-            worker.close()  # it may be about to send an answer
+            answer.kill()
             _fail_units(batch.units, _internal_error())
-        finally:
-            host.release(worker)
 
-    async def _receive(self, worker: Worker, batch: Batch) -> None:
+    async def _receive(self, answer: Answer, batch: Batch) -> None:
         if isinstance(request := batch.units[0].request, StreamRequest):
-            await self._receive_parts(worker, request, batch.units[0])
+            await self._receive_parts(answer, request, batch.units[0])
         else:
-            self._set_results(batch, await worker.answer())
+            self._set_results(batch, await answer.next())
 
-    async def _receive_parts(self, worker: Worker, request: StreamRequest, unit: Unit) -> None:
-        self._streaming[request] = worker
-        if request.is_done:  # it was abandoned before its worker was known
-            worker.send({"type": "cancel"})
+    async def _receive_parts(self, answer: Answer, request: StreamRequest, unit: Unit) -> None:
+        self._streaming[request] = answer
+        if request.is_done:  # it was abandoned before its answer was known
+            answer.cancel()
         try:
-            while "part" in (answer := await worker.answer()):
-                request.add_part(answer["part"])
+            while "part" in (part := await answer.next()):
+                request.add_part(part["part"])
         finally:
             del self._streaming[request]
-        request.set_result(unit, _result(answer))
+        request.set_result(unit, _result(part))
 
     def _set_results(self, batch: Batch, answer: Mapping[str, Any]) -> None:
         if "error" in answer:

@@ -128,10 +128,10 @@ class Batch:
         return self.units[0].request.job
 
     def to_message(self) -> dict[str, Any]:
-        """Returns the request to a worker, which `worker.serve` describes."""
-        kind = "stream" if isinstance(self.units[0].request, StreamRequest) else "batch"
+        """Returns the request to a worker, which `model_process.run` describes."""
+        is_stream = isinstance(self.units[0].request, StreamRequest)
         items = [vars(unit.request.job.items[unit.index]) for unit in self.units]
-        return {"type": kind, "task": self.job.task, "items": items, "options": dict(self.job.options)}
+        return {"task": self.job.task, "items": items, "options": dict(self.job.options), "is_stream": is_stream}
 
 
 class FairQueue:

@@ -1,4 +1,4 @@
-"""The spawner process: imports torch once, describes models, and forks a host for each model to load.
+"""The spawner process: imports torch once, and forks a process for each model to describe or to load.
 
 The server starts it with `python -m transformer.serving.engine.spawner FD`. It has one thread, so that it can fork
 safely.
@@ -8,42 +8,19 @@ import os
 import signal
 import socket
 import sys
-import traceback
-from typing import Any
 
-from transformer.errors import TransformerError
-from transformer.serving.engine.description import describe
-from transformer.serving.engine.host import run_host
-from transformer.serving.engine.messages import MAX_PROBLEM, receive_control, send_control
+from transformer.serving.engine import model_process
+from transformer.serving.engine.starting import receive_settings
 
 
 def main(control: socket.socket) -> None:
-    """Answers the requests of the server until it closes the socket.
-
-    Requests:
-        {"type": "describe", "id", "path"}: the answer is {"id", "facts"}, or {"id", "problem"}; see `describe`.
-        {"type": "load", ...} with a socket: forks a host, which answers over that socket; see `run_host`.
-    """
-    while (received := receive_control(control)) is not None:
-        message, passed = received
-        if message["type"] == "describe":
-            send_control(control, {"id": message["id"], **_described(message["path"])})
-        elif passed is not None:
-            if not os.fork():
-                control.close()
-                run_host(passed, message)
-            passed.close()
-
-
-def _described(path: str) -> dict[str, Any]:
-    try:
-        return {"facts": describe(path)}
-    except TransformerError as error:
-        problem = str(error)
-    except Exception as error:
-        traceback.print_exc()
-        problem = f"{path}: {type(error).__name__}: {error}"
-    return {"problem": problem[:MAX_PROBLEM]}
+    """Forks processes until the server closes the socket."""
+    while (received := receive_settings(control)) is not None:
+        settings, stream = received
+        if not os.fork():
+            control.close()
+            model_process.run(stream, settings)
+        stream.close()
 
 
 def ignore_signals() -> None:

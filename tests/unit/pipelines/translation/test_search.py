@@ -159,7 +159,7 @@ def test_a_gpu_keeps_its_graphs_for_the_next_text(tiny_run: Path, monkeypatch: p
     expected = translator.translate(lines)
     assert not devices
     gpu, searcher = torch.device("cuda"), translator.searcher
-    translator.searcher = SegmentSearcher(searcher.generators, translator.models, translator.special_tokens, gpu)
+    translator.searcher = SegmentSearcher(searcher.shared, gpu)
     assert [translator.translate(lines), translator.translate(lines)] == [expected, expected]
     assert devices == [gpu]
     translator.close()

@@ -7,14 +7,14 @@ import sys
 import time
 import warnings
 from collections.abc import Generator
-from concurrent.futures import wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
 
+from processes import child_processes
 from samples import digit_pairs
 from substitution import substitute
 from transformer.decoding import (
@@ -22,11 +22,12 @@ from transformer.decoding import (
     Request,
     Sampling,
     Search,
+    SharedModels,
     Workers,
     length_normalization,
     search_all,
 )
-from transformer.decoding.worker_pool import make_batches
+from transformer.decoding.parallel import make_batches
 from transformer.errors import ConfigError, WorkerError
 from transformer.inference.cpu import pack
 from transformer.pipelines.auto import load
@@ -35,9 +36,10 @@ from unit.inference.random_models import random_model
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 
 
-def everywhere(model: Any) -> dict[Average, Any]:
-    """Returns a model for each kind of average."""
-    return dict.fromkeys(get_args(Average), model)
+def shared(model: Any) -> SharedModels:
+    """Returns the models of workers that search with one."""
+    generators: dict[Average, Any] = dict.fromkeys(get_args(Average), model)
+    return SharedModels(generators)
 
 
 def requests(n: int) -> list[Request]:
@@ -48,7 +50,7 @@ def requests(n: int) -> list[Request]:
 def test_every_request_is_answered_once_and_in_order(n: int) -> None:
     """Catches a batch that two workers take, or none, and results under another's number."""
     model, asked = pack(random_model(), "float32"), requests(40)
-    workers = Workers(everywhere(model), n)
+    workers = Workers(shared(model), n)
     results = list(workers.search_each(asked, Search(beam=2), 64))
     assert [index for index, _ in results] == list(range(40))
     expected = search_all(model, asked, Search(beam=2))
@@ -72,10 +74,10 @@ def test_free_memory_is_returned_after_some_batches(tmp_path: Path, monkeypatch:
         with log.open("a") as file:
             file.write("x")
 
-    substitute(monkeypatch, "worker_pool.trim_heap", note)  # forked processes have it too
-    substitute(monkeypatch, "worker_pool.TRIM_INTERVAL", 4)
+    substitute(monkeypatch, "compute_worker.trim_heap", note)  # forked processes have it too
+    substitute(monkeypatch, "compute_worker.TRIM_INTERVAL", 4)
     asked = requests(200)
-    list(Workers(everywhere(pack(random_model(), "float32")), 2).search_each(asked, Search(), 64))
+    list(Workers(shared(pack(random_model(), "float32")), 2).search_each(asked, Search(), 64))
     batches = len(list(make_batches(asked, 64)))
     uncounted = 2 * (4 - 1)  # at most, in two workers
     assert batches - uncounted <= 4 * len(log.read_text()) <= batches
@@ -92,7 +94,7 @@ def test_processes_go_on_sharing_what_they_had_in_common(tmp_path: Path, monkeyp
         return entered(mode)
 
     monkeypatch.setattr("torch._C._InferenceMode", enter)  # forked processes have it too
-    list(Workers(everywhere(pack(random_model(), "float32")), 2).search_each(requests(200), Search(), 64))
+    list(Workers(shared(pack(random_model(), "float32")), 2).search_each(requests(200), Search(), 64))
     modes = log.read_text().split()
     assert 1 <= len(modes) == len(set(modes)) <= 2, "one per worker"
     assert str(os.getpid()) not in modes
@@ -116,8 +118,8 @@ class Broken:
 def test_what_goes_wrong_in_a_worker_reaches_the_caller() -> None:
     """Catches a worker that dies unseen, so that the caller waits for ever or gets fewer lines."""
     with pytest.raises(RuntimeError, match="out of memory"):
-        list(Workers(everywhere(Broken("out of memory")), 2).search_each(requests(9), Search(), 16))
-    workers = Workers(everywhere(Broken("killed")), 2)
+        list(Workers(shared(Broken("out of memory")), 2).search_each(requests(9), Search(), 16))
+    workers = Workers(shared(Broken("killed")), 2)
     with pytest.raises(WorkerError, match="a worker process was killed, perhaps for lack of memory"):
         list(workers.search_each(requests(9), Search(), 16))
     assert not workers.is_open, "they are gone, and others must be made"
@@ -134,14 +136,10 @@ def test_a_translator_makes_new_workers_where_it_must(tiny_run: Path) -> None:
         warnings.simplefilter("ignore")  # a translation that must be so long may repeat itself
         assert translator.translate(lines, beam=2, min_tokens=9, retry_degenerate=False) != greedy
     assert translator.searcher._pool is pool, "one pool serves all searches"
-    for process in list((pool._pool._processes or {}).values()):
-        process.kill()
-    for _ in range(6000):  # until the pool knows
-        if pool._pool._broken:
-            break
-        time.sleep(0.01)
-    with pytest.raises(WorkerError):
-        translator.translate(lines)
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert translator.translate(lines) == greedy, "those that were killed are replaced"
+    pool.close()
     assert translator.translate(lines) == greedy
     assert translator.searcher._pool is not pool
     child = os.fork()
@@ -163,18 +161,19 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
     pending = [translator.begin(lines) for lines in texts]
     pool = translator.searcher._pool
     assert pool is not None
-    batches = list(pool._submitted)
-    assert batches
-    assert not wait(batches, 600).not_done, "nobody has asked for a result, and processes are at work"
+    waited = time.monotonic() + 600
+    while pool.is_busy and time.monotonic() < waited:
+        time.sleep(0.01)
+    assert not pool.is_busy, "nobody has asked for a result, and processes are at work"
     assert [translator.finish(text) for text in pending] == expected
     assert not pool.is_busy
     with stopped(pool):
         pending = [translator.begin(lines) for lines in texts]
         assert pool.is_busy
     assert [translator.finish(text) for text in pending] == expected
-    known = set(pool._submitted)
-    short = translator.begin(["one two three"] * 400)  # too short to begin processes, not to ask those that run
-    assert set(pool._submitted) - known
+    with stopped(pool):
+        short = translator.begin(["one two three"] * 400)  # too short to begin processes, not to ask those that run
+        assert pool.is_busy
     assert [translation.text for translation in translator.finish(short)] == [t.text for t in expected[0][:400]]
     with pytest.raises(ConfigError, match="returned before"):
         translator.finish(pending[0])
@@ -188,15 +187,15 @@ def test_texts_may_be_begun_before_others_are_finished(tiny_run: Path) -> None:
 @contextmanager
 def stopped(pool: Workers) -> Generator[None]:
     """Stops the worker processes, so that they cannot finish anything meanwhile."""
-    processes = [(process, process.ident) for process in (pool._pool._processes or {}).values() if process.ident]
-    for _, number in processes:
-        os.kill(number, signal.SIGSTOP)
+    pids = list(pool.pids)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
-        for process, number in processes:
-            if process.is_alive():
-                os.kill(number, signal.SIGCONT)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_all_searches_of_a_model_share_its_processes(tiny_run: Path) -> None:
@@ -213,7 +212,7 @@ def test_all_searches_of_a_model_share_its_processes(tiny_run: Path) -> None:
             assert len(translator.translate(lines, beam=2, sampling=Sampling(seed=seed))) == len(lines)
             pools.add(translator.searcher._pool)
         (pool,) = pools
-        assert len(pool._processes()) == 2
+        assert len(pool.pids) == 2
         own = Search(2, length_penalty=lambda length: length)  # cannot be sent to another process
         assert [line.text for line in translator.translations(lines[:9], search=own)] == alone.translate(
             lines[:9], beam=2, length_penalty=length_normalization(1.0)
@@ -226,14 +225,14 @@ def test_processes_end_in_the_middle_of_a_message() -> None:
     """Catches a close that waits for ever for the rest of a message whose sender was killed."""
     code = """
 import time
-from transformer.decoding import Request, Search, Workers, worker_pool
+from transformer.decoding import Request, Search, SharedModels, Workers, parallel
 
 def answer_at_length(*_):
     return bytes(100_000_000)
 
-worker_pool._search_batch = answer_at_length  # forked processes have it too
+parallel.SearchTask.__call__ = answer_at_length  # forked processes have it too
 for _ in range(5):
-    made = Workers({}, 2)
+    made = Workers(SharedModels({}), 2)
     made.search_each([Request([5] * 9, 9)] * 20, Search(), 9)
     time.sleep(0.3)
     made.close()
@@ -270,7 +269,7 @@ import time; time.sleep(600)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    children = child_processes(process.pid)
     assert len(children) == 2
     process.kill()
     process.wait()

@@ -1,14 +1,15 @@
-"""A pool of worker processes that search in parallel.
+"""Searches in worker processes.
 
-For small matrix products, this is faster than sharing each product among threads. The processes are forked, so that
-they share the model's memory, and each computes on one thread.
+For small matrix products, this is faster than sharing each product among threads. The processes share the memory of the
+models, and each computes on one thread.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import torch
 
@@ -17,14 +18,13 @@ from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.length_penalties import LengthNormalization, PaperLengthPenalty
 from transformer.decoding.search import search_all
 from transformer.interfaces import GenerativeModel
-from transformer.runtime.allocator import retain_heap, trim_heap
-from transformer.runtime.worker_pool import CAN_FORK, WorkerPool
+from transformer.runtime.compute_worker import end_batch, initialize_compute_worker
+from transformer.runtime.function_pool import FunctionPool
+from transformer.runtime.pool import CAN_FORK
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 MAX_DEFAULT_WORKERS: Final = 8
 """Maximum of `default_workers`, since each worker has its own caches."""
-TRIM_INTERVAL: Final = 16
-"""Batches after which a worker returns free heap memory, which takes 4 % of the time of one batch by a base model."""
 
 
 def default_workers() -> int:
@@ -33,24 +33,31 @@ def default_workers() -> int:
     return min(torch.get_num_threads(), MAX_DEFAULT_WORKERS) if may_fork else 1
 
 
-class Workers(WorkerPool[tuple[Search, list[Request]], list[list[Hypothesis]]]):
-    """Processes that search with one model; they start with the first search and run until they are closed.
+@dataclass(frozen=True)
+class SharedModels:
+    """Models that worker processes share with their parent, in evaluation mode and on the CPU; they must not change.
 
-    The options of a search are sent with each batch, so that one pool serves all searches of a model.
-
-    Args:
-        models: Model in evaluation mode, on the CPU, for each kind of average; it must not change any more.
-        n: Number of processes.
-        special_tokens: Special tokens of the model.
+    Attributes:
+        generators: Model to search with, for each kind of average.
+        models: The single models of an ensemble.
+        special_tokens: Special tokens of the target.
     """
 
-    def __init__(
-        self,
-        models: Mapping[Average, GenerativeModel],
-        n: int,
-        special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
-    ) -> None:
-        super().__init__(partial(_search_batch, models, special_tokens), n, "use fewer --workers", _initialize_worker)
+    generators: Mapping[Average, GenerativeModel]
+    models: Sequence[Any] = ()
+    special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
+
+
+class Workers(FunctionPool[Callable[[SharedModels], Any], Any]):
+    """Processes that run tasks with shared models, such as searches of any options.
+
+    Args:
+        shared: The models.
+        n: Number of processes.
+    """
+
+    def __init__(self, shared: SharedModels, n: int) -> None:
+        super().__init__(partial(_run, shared), n, "use fewer --workers", initialize_compute_worker)
 
     @staticmethod
     def accept(search: Search) -> bool:
@@ -65,10 +72,35 @@ class Workers(WorkerPool[tuple[Search, list[Request]], list[list[Hypothesis]]]):
         If the caller stops before the end, or an error occurs, the processes are killed at once.
 
         Raises:
-            WorkerError: A process was killed, e.g. for lack of memory, or the workers were closed.
+            WorkerError: Processes were killed, e.g. for lack of memory, or the workers were closed.
         """
         batches = make_batches(requests, batch_tokens // search.beam)
-        return enumerate(chain.from_iterable(self.map((search, batch) for batch in batches)))
+        return enumerate(chain.from_iterable(self.map(SearchTask(search, batch) for batch in batches)))
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """A search for the continuations of a batch of requests."""
+
+    search: Search
+    requests: Sequence[Request]
+
+    def __call__(self, shared: SharedModels) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each request."""
+        n_tokens = sum(len(request.source) for request in self.requests)
+        return search_all(
+            shared.generators[self.search.average],
+            self.requests,
+            self.search,
+            batch_tokens=self.search.beam * n_tokens * len(self.requests),  # all at once
+            special_tokens=shared.special_tokens,
+        )
+
+
+def _run(shared: SharedModels, task: Callable[[SharedModels], Any]) -> Any:
+    result = task(shared)
+    end_batch()
+    return result
 
 
 def make_batches(requests: Iterable[Request], max_tokens: int) -> Iterator[list[Request]]:
@@ -86,33 +118,6 @@ def make_batches(requests: Iterable[Request], max_tokens: int) -> Iterator[list[
         batch.append(request)
     if batch:
         yield batch
-
-
-_batch_numbers = count(1)
-"""In a worker: the numbers of its batches."""
-_inference_mode = torch.inference_mode()
-"""In a worker: the inference mode that it runs in from start to end."""
-
-
-def _initialize_worker() -> None:
-    torch.set_num_threads(1)
-    retain_heap()
-    _inference_mode.__enter__()
-
-
-def _search_batch(
-    models: Mapping[Average, GenerativeModel],
-    special_tokens: SpecialTokenIds,
-    message: tuple[Search, Sequence[Request]],
-) -> list[list[Hypothesis]]:
-    search, requests = message
-    batch_tokens = search.beam * sum(len(request.source) for request in requests) * len(requests)  # all at once
-    results = search_all(
-        models[search.average], requests, search, batch_tokens=batch_tokens, special_tokens=special_tokens
-    )
-    if next(_batch_numbers) % TRIM_INTERVAL == 0:
-        trim_heap()
-    return results
 
 
 @contextmanager
