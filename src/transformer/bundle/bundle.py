@@ -22,10 +22,11 @@ from transformer.bundle.weights import (
     quantize,
     tensors_and_ties,
 )
-from transformer.config import Config, describe_error
+from transformer.config import describe_error
 from transformer.errors import BundleError, TransformerError
 from transformer.kernels import Precision
 from transformer.models import family
+from transformer.models.kinds import ModelConfig
 from transformer.models.size import check_size_of_weights
 from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.disk_space import check_space
@@ -67,7 +68,7 @@ class Bundle:
     """A model together with everything needed to use it.
 
     Attributes:
-        config: Configuration of the model, which names its family.
+        config: ModelConfiguration of the model, which names its family.
         model: The model with its weights.
         text: Tokenizers of both sides, the same one twice if the model has one text; None if it reads no text.
         provenance: Origin of the model: recipe, scores, data report, versions.
@@ -76,7 +77,7 @@ class Bundle:
             was read with `dequantize`.
     """
 
-    config: Config
+    config: ModelConfig
     model: nn.Module
     text: TokenizerPair | None
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +103,7 @@ class Bundle:
     @property
     def family(self) -> str:
         """The name of the model's family."""
-        return str(self.config.model_dump()["family"])
+        return self.config.family_name
 
     @property
     def fingerprint(self) -> str | None:
@@ -233,7 +234,7 @@ def _read(
     return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
 
 
-def check_vocabulary_sizes(tokenizers: TokenizerPair, config: Config) -> None:
+def check_vocabulary_sizes(tokenizers: TokenizerPair, config: ModelConfig) -> None:
     """Checks that no tokenizer has more tokens than the model, or ids of special tokens beyond it.
 
     Raises:

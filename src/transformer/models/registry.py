@@ -5,8 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer.config import Config
 from transformer.errors import ConfigError
+from transformer.models.kinds import ModelConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,13 +24,13 @@ class Family:
     """
 
     name: str
-    config: type[Config]
+    config: type[ModelConfig]
 
-    def build(self, config: Config) -> "nn.Module":
+    def build(self, config: ModelConfig) -> "nn.Module":
         """Builds a freshly initialized model from a configuration."""
         return import_module(f"transformer.models.{self.name}.model").build(config)
 
-    def weights(self) -> "HuggingFaceFormat[Config]":
+    def weights(self) -> "HuggingFaceFormat[ModelConfig]":
         """Returns the Hugging Face format of its models."""
         return import_module(f"transformer.models.{self.name}.weights").FORMAT
 
@@ -41,7 +41,7 @@ class Family:
     @property
     def kind(self) -> str:
         """Kind of its models: "encoder-decoder", "language model", "encoder" or "image encoder"."""
-        return str(import_module(f"transformer.models.{self.name}.config").KIND)
+        return self.config.kind
 
     @property
     def reads_text(self) -> bool:

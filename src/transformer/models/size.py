@@ -5,8 +5,8 @@ from typing import Final
 
 import torch
 
-from transformer.config import Config
 from transformer.errors import ConfigError, TransformerError
+from transformer.models.kinds import ModelConfig
 from transformer.models.registry import family
 
 LAYER_KEYS: Final = ("N", "encoder_layers", "decoder_layers")
@@ -34,7 +34,7 @@ class ModelSize:
     buffer_bytes: int
 
 
-def model_size(config: Config) -> ModelSize:
+def model_size(config: ModelConfig) -> ModelSize:
     """Computes the size of the model that a configuration describes, in a time that does not depend on the size.
 
     Raises:
@@ -52,11 +52,11 @@ def model_size(config: Config) -> ModelSize:
     return ModelSize(parameters, buffer_bytes)
 
 
-def _built_size(config: Config) -> ModelSize:
+def _built_size(config: ModelConfig) -> ModelSize:
     """Computes the size of a model by building it on the meta device, where tensors have no values."""
     try:
         with torch.device("meta"):
-            model = family(str(config.model_dump()["family"])).build(config)
+            model = family(config.family_name).build(config)
     except TransformerError:
         raise
     except (RuntimeError, OverflowError, TypeError) as error:
@@ -66,16 +66,16 @@ def _built_size(config: Config) -> ModelSize:
     return ModelSize(sum(parameter.numel() for parameter in model.parameters()), buffers)
 
 
-def has_common_sizes(config: Config) -> bool:
+def has_common_sizes(config: ModelConfig) -> bool:
     """Whether the sizes are small enough that the model can be built without a check."""
     return all(value <= _common_limit(key) for key, value in _sizes(config).items())
 
 
-def check_size_of_weights(config: Config, stored_bytes: int) -> None:
+def check_size_of_weights(config: ModelConfig, stored_bytes: int) -> None:
     """Checks that a model is not far larger than its stored weights, before memory for it is allocated.
 
     Args:
-        config: Configuration of the model.
+        config: ModelConfiguration of the model.
         stored_bytes: Number of bytes of the weights, of which each parameter takes at least one.
 
     Raises:
@@ -95,7 +95,7 @@ def check_size_of_weights(config: Config, stored_bytes: int) -> None:
         )
 
 
-def _sizes(config: Config) -> dict[str, int]:
+def _sizes(config: ModelConfig) -> dict[str, int]:
     """Returns the sizes in a configuration by key; keys of token ids have no influence on the size."""
     values = config.model_dump().items()
     numbers = {key: max(value) if isinstance(value, tuple) and value else value for key, value in values}

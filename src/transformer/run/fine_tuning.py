@@ -8,9 +8,9 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.config import Config
 from transformer.errors import BundleError, ConfigError
 from transformer.models import family
+from transformer.models.kinds import ModelConfig
 from transformer.run.recipe import Recipe, fill_in_training, make_model_config
 from transformer.run.start import SCRIPT, Start, complete_recipe
 from transformer.run.task import Task, TaskData
@@ -43,7 +43,7 @@ class FineTunedStart(Start):
 
     bundle: Bundle
 
-    def load_weights(self, model: nn.Module, config: Config) -> list[str]:
+    def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
         """Loads the pretrained weights, see `load_pretrained`; a note names the parameters that are new."""
         same_labels = self.bundle.config.model_dump().get("labels") == config.model_dump().get("labels")
         new_parameters = load_pretrained(model, self.bundle.model.state_dict(), same_labels=same_labels)
@@ -205,4 +205,4 @@ def _peak_learning_rate(bundle: Bundle) -> float:
     """Returns the peak learning rate of pretraining, or the paper's if the bundle does not record it."""
     training = bundle.provenance.get("recipe", {}).get("training", {})
     recorded = training.get("learning_rate")
-    return recorded or paper_peak(bundle.config.model_dump()["d_model"], training.get("warmup_steps") or 4000)
+    return recorded or paper_peak(bundle.config.d_model, training.get("warmup_steps") or 4000)

@@ -4,8 +4,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
-from transformer.config import Config
-from transformer.models import family
+from transformer.models.kinds import ModelConfig
 from transformer.training.config import TrainingConfig
 
 Rows = list[tuple[str, str]]
@@ -37,17 +36,15 @@ def format_table(rows: Iterable[tuple[str, str]]) -> list[str]:
     return lines
 
 
-def model_rows(config: Config, parameters: int) -> Rows:
+def model_rows(config: ModelConfig, parameters: int) -> Rows:
     """Returns family and number of parameters of a model, and its settings except those that are off."""
-    values = config.model_dump()
-    name = str(values["family"])
     settings = (
         _setting(key, value)
-        for key, value in values.items()
+        for key, value in config.model_dump().items()
         if key not in SHOWN_ELSEWHERE and not key.endswith(("vocab_size", "_id")) and not _is_off(value)
     )
     return [
-        ("model", f"{name} ({family(name).kind}), {parameters:,} parameters"),
+        ("model", f"{config.family_name} ({config.kind}), {parameters:,} parameters"),
         ("model", ", ".join(settings)),
     ]
 

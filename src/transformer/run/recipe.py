@@ -12,6 +12,7 @@ from transformer.data.config import TaskConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
+from transformer.models.kinds import ModelConfig
 from transformer.recipes import find_recipe
 from transformer.run.recipe_text import check_no_nul, parse_override, read_toml, split_list, takes_list
 from transformer.tokenizers.config import TokenizerConfig
@@ -29,7 +30,7 @@ class Recipe(Config):
 
     data: SerializeAsAny[TaskConfig]
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: SerializeAsAny[Config] | None = Field(
+    model: SerializeAsAny[ModelConfig] | None = Field(
         default=None, description="model configuration; chosen by corpus size if not set"
     )
     training: TrainingConfig = TrainingConfig()
@@ -80,7 +81,7 @@ def make_data_config(values: Mapping[str, Any]) -> TaskConfig:
     return TASKS[task].model_validate(values)
 
 
-def make_model_config(values: Mapping[str, Any]) -> Config:
+def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
     """Builds the model configuration that the `model` section of a recipe describes.
 
     Raises:
@@ -192,7 +193,7 @@ def complete_by_corpus_size(recipe: Recipe, pairs: int, steps_per_epoch: int | N
         ConfigError: A key of the recipe contradicts a default.
     """
     size = next(size for size in SIZES if pairs < size.below_pairs)
-    family_name = recipe.model.model_dump()["family"] if recipe.model else "transformer"
+    family_name = recipe.model.family_name if recipe.model else "transformer"
     model: dict[str, Any] = {"family": family_name, "dropout": size.dropout}
     presets = family(family_name).presets()
     model["preset"] = size.preset if size.preset in presets else next(iter(presets))

@@ -11,9 +11,10 @@ from torch import nn
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.weights import check_tensors
-from transformer.config import Config, describe_error
+from transformer.config import describe_error
 from transformer.data.config import DataConfig
 from transformer.errors import BundleError, CheckpointError
+from transformer.models.kinds import ModelConfig
 from transformer.run.fine_tuning import inherit_settings
 from transformer.run.recipe import Recipe, fill_in_training, parse_recipe
 from transformer.run.start import OPTIMIZER, Start, complete_recipe
@@ -56,7 +57,7 @@ class ResumedStart(Start):
     checkpoint: Checkpoint
     previous: Recipe
 
-    def load_weights(self, model: nn.Module, config: Config) -> list[str]:
+    def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
         """Loads the weights of the checkpoint; tied parameters stay tied.
 
         Raises:

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from transformer.config import Config
 from transformer.data.progress import Progress, show_progress, silent
 from transformer.errors import ConfigError
 from transformer.models import family
+from transformer.models.kinds import ModelConfig
 from transformer.models.size import has_common_sizes, model_size
 from transformer.reporting.record import METRICS
 from transformer.run.checkpoint_space import check_first_checkpoint
@@ -139,7 +139,7 @@ def _check_given_sizes(recipe: Recipe, context: DistributedContext) -> None:
     _check_fits(_smallest_config(recipe), recipe.training, context)
 
 
-def _smallest_config(recipe: Recipe) -> Config:
+def _smallest_config(recipe: Recipe) -> ModelConfig:
     """Returns the configuration of the model with the smallest vocabularies where the recipe gives none."""
     assert recipe.model is not None
     values = recipe.model.model_dump()
@@ -147,7 +147,7 @@ def _smallest_config(recipe: Recipe) -> Config:
     return recipe.model.model_copy(update=vocabularies)
 
 
-def _check_space(folder: Path, config: Config, training: TrainingConfig) -> None:
+def _check_space(folder: Path, config: ModelConfig, training: TrainingConfig) -> None:
     """Checks that a checkpoint of a model fits on the disk.
 
     Raises:
@@ -198,14 +198,14 @@ def _with_batch_tokens(recipe: Recipe, task: Task, task_data: TaskData, context:
     return recipe.model_copy(update={"training": training.model_copy(update={"batch_tokens": tokens})})
 
 
-def _make_model(config: Config, training: TrainingConfig, context: DistributedContext) -> nn.Module:
+def _make_model(config: ModelConfig, training: TrainingConfig, context: DistributedContext) -> nn.Module:
     """Builds a new model on its device, after a check that it fits into memory."""
     device = _check_fits(config, training, context)
     reseed(training.seed)
-    return family(str(config.model_dump()["family"])).build(config).to(device)
+    return family(config.family_name).build(config).to(device)
 
 
-def _check_fits(config: Config, training: TrainingConfig, context: DistributedContext) -> torch.device:
+def _check_fits(config: ModelConfig, training: TrainingConfig, context: DistributedContext) -> torch.device:
     """Checks that a model fits into the memory of its device, which is returned."""
     size, device = model_size(config), choose_backend(training.device, training.precision).device
     ranks = context.size if training.distribution == "fsdp" else 1
@@ -213,12 +213,12 @@ def _check_fits(config: Config, training: TrainingConfig, context: DistributedCo
     return device
 
 
-def _make_schedule(training: TrainingConfig, config: Config) -> Schedule:
+def _make_schedule(training: TrainingConfig, config: ModelConfig) -> Schedule:
     assert training.decay_steps is not None
     assert training.warmup_steps is not None
     return make_schedule(
         training.schedule,
-        d_model=config.model_dump()["d_model"],
+        d_model=config.d_model,
         peak=training.learning_rate,
         warmup_steps=training.warmup_steps,
         decay_steps=training.decay_steps,

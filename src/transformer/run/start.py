@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.config import Config
 from transformer.errors import ConfigError
+from transformer.models.kinds import ModelConfig
 from transformer.run.recipe import Recipe
 from transformer.run.task import Task
 from transformer.training.monitoring.progress import Progress
@@ -39,12 +39,12 @@ class Start:
     origin: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list[str])
 
-    def load_weights(self, model: nn.Module, config: Config) -> list[str]:
+    def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
         """Loads the weights of `bundle` into the new model of the run.
 
         Args:
             model: Model with its initial parameters.
-            config: Configuration of the model.
+            config: ModelConfiguration of the model.
 
         Returns:
             Notes to be logged.

@@ -8,10 +8,10 @@ from typing import Any
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.config import Config
 from transformer.errors import ConfigError
 from transformer.interfaces import Dataset
 from transformer.models import family
+from transformer.models.kinds import ModelConfig
 from transformer.run.recipe import Recipe, TaskDefaults, complete
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.backend import Backend
@@ -24,7 +24,7 @@ class TaskData:
     """Data of a run, and the settings that depend on it.
 
     Attributes:
-        config: Configuration of the model, with the values that the data determines, such as vocabulary sizes.
+        config: ModelConfiguration of the model, with the values that the data determines, such as vocabulary sizes.
         text: Tokenizers; None if the model does not read text.
         train: Training examples.
         validation: Held-out examples.
@@ -36,7 +36,7 @@ class TaskData:
             unknown text.
     """
 
-    config: Config
+    config: ModelConfig
     text: TokenizerPair | None
     train: Dataset
     validation: Dataset
@@ -146,8 +146,8 @@ def check_metric(metric: str, metrics: tuple[str, ...]) -> None:
 
 
 def set_vocab_sizes(
-    config: Config, tokenizers: TokenizerPair, extra: int = 0, base_bundle: Bundle | None = None
-) -> Config:
+    config: ModelConfig, tokenizers: TokenizerPair, extra: int = 0, base_bundle: Bundle | None = None
+) -> ModelConfig:
     """Sets vocabulary sizes and special token ids in a configuration, in keys that exist and default to None.
 
     Args:

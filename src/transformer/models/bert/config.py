@@ -4,12 +4,11 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.models.kinds import EncoderConfig
 
-KIND: Final = "encoder"
 
-
-class BertConfig(Config):
+class BertConfig(EncoderConfig):
     """Configuration of a BERT: a post-norm encoder with learned position embeddings, and optional heads."""
 
     family: Literal["bert"] = "bert"

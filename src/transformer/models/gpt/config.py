@@ -4,12 +4,11 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.models.kinds import LanguageModelConfig
 
-KIND: Final = "language model"
 
-
-class GptConfig(Config):
+class GptConfig(LanguageModelConfig):
     """Configuration of a GPT: a pre-norm decoder with learned position embeddings (GPT-2)."""
 
     family: Literal["gpt"] = "gpt"

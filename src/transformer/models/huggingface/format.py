@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from torch import Tensor
 
-from transformer.config import MAX_LAYERS, Config, JsonObject
+from transformer.config import MAX_LAYERS, JsonObject
 from transformer.errors import BundleError
 from transformer.models.huggingface.generation_config import check_generation, read_token_id
 from transformer.models.huggingface.key_mapping import (
@@ -22,11 +22,12 @@ from transformer.models.huggingface.key_mapping import (
     setting,
     to_published,
 )
+from transformer.models.kinds import ModelConfig
 from transformer.tokenizers.huggingface import INPUTS, read_special_token_ids, read_tokenizer, write_tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
-C = TypeVar("C", bound=Config)
+C = TypeVar("C", bound=ModelConfig)
 DEPTHS: Final = ("N", "encoder_layers", "decoder_layers")
 SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
 """Settings of this package that are sizes, although the default of the published setting may not be an integer."""

@@ -4,12 +4,11 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.models.kinds import LanguageModelConfig
 
-KIND: Final = "language model"
 
-
-class LlamaConfig(Config):
+class LlamaConfig(LanguageModelConfig):
     """Configuration of a Llama: a pre-norm decoder with RoPE, gated feed-forward networks, RMSNorm and GQA.
 
     RoPE stands for rotary position embeddings, GQA for grouped-query attention.

@@ -4,12 +4,12 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.errors import ConfigError
+from transformer.models.kinds import EncoderDecoderConfig
 
-KIND: Final = "encoder-decoder"
 
-
-class MarianConfig(Config):
+class MarianConfig(EncoderDecoderConfig):
     """Configuration of a Marian model, with all options in which OPUS-MT models differ.
 
     The model is a post-norm Transformer whose sinusoidal positions hold all sines first, then all cosines. Token ids
@@ -66,6 +66,17 @@ class MarianConfig(Config):
         if self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is odd, but sines and cosines come in pairs; choose an even one")
         return self
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """Sizes of the source and the target vocabulary.
+
+        Raises:
+            ConfigError: One of them is not set.
+        """
+        if self.src_vocab_size is None or self.tgt_vocab_size is None:
+            raise ConfigError("model.src_vocab_size and tgt_vocab_size are not both set; give the tokenizer's sizes")
+        return self.src_vocab_size, self.tgt_vocab_size
 
 
 Config = MarianConfig

@@ -37,9 +37,7 @@ def build(config: MarianConfig) -> Transformer:
 
     Source: Junczys-Dowmunt et al. 2018, "Marian: Fast Neural Machine Translation in C++".
     """
-    sizes = config.src_vocab_size, config.tgt_vocab_size
-    if sizes[0] is None or sizes[1] is None:
-        raise ConfigError("model.src_vocab_size and tgt_vocab_size are not both set; give the tokenizer's sizes")
+    sizes = config.vocab_sizes
     if config.share_embeddings == "all" and sizes[0] != sizes[1]:
         raise ConfigError(
             f"share_embeddings='all' needs one vocabulary, but they have {sizes[0]} and {sizes[1]} tokens"

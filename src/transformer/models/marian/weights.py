@@ -98,8 +98,8 @@ def write(config: MarianConfig) -> dict[str, object]:
     """Returns the settings that `read` reads."""
     return {
         "architectures": ["MarianMTModel"], "activation_function": PUBLISHED_ACTIVATIONS[config.activation],
-        "vocab_size": published_size(config, config.src_vocab_size),
-        "decoder_vocab_size": published_size(config, config.tgt_vocab_size),
+        "vocab_size": published_size(config, config.vocab_sizes[0]),
+        "decoder_vocab_size": published_size(config, config.vocab_sizes[1]),
         "encoder_layers": config.encoder_layers or config.N, "decoder_layers": config.decoder_layers or config.N,
         "encoder_attention_heads": config.encoder_h or config.h,
         "decoder_attention_heads": config.decoder_h or config.h, "encoder_ffn_dim": config.encoder_d_ff or config.d_ff,
@@ -127,42 +127,9 @@ def published_order(config: MarianConfig, size: int) -> list[int]:
     ]
 
 
-def published_size(config: MarianConfig, size: int | None) -> int:
+def published_size(config: MarianConfig, size: int) -> int:
     """Returns the vocabulary size of the published model for a vocabulary of `size` tokens in this package."""
-    assert size is not None
     return size - N_SPECIAL_TOKENS + len({config.pad_id, config.start_id, config.eos_id, config.unk_id})
-
-
-def read_tokenizers(config: MarianConfig, files: Mapping[str, bytes]) -> TokenizerPair:
-    """Reads the tokenizers of a published model.
-
-    Raises:
-        BundleError: A file is missing or does not match the configuration.
-    """
-    sides: list[SentencePieceTokenizer] = []
-    own_target = TARGET_VOCABULARY_FILE if TARGET_VOCABULARY_FILE in files else VOCABULARY_FILE
-    for model, name, size in (
-        (SOURCE_FILE, VOCABULARY_FILE, config.src_vocab_size), (TARGET_FILE, own_target, config.tgt_vocab_size)
-    ):  # fmt: skip
-        if model not in files:
-            raise BundleError(f"{model} is missing; copy the whole folder")
-        vocabulary = _vocabulary(files, name)
-        end = special_token_names(files).get("eos_token", "</s>")
-        if vocabulary.get(end, config.eos_id) != config.eos_id:
-            raise BundleError(
-                f"{end} is {vocabulary[end]} in {name}, but eos_token_id={config.eos_id} in config.json; it must be "
-                "one, copy both files from one folder"
-            )
-        if vocabulary["<unk>"] != config.unk_id:
-            raise BundleError(
-                f"<unk> is {vocabulary['<unk>']} in {name}, {config.unk_id} in {VOCABULARY_FILE}; it must be one"
-            )
-        pieces, tokens = {token: piece for piece, token in vocabulary.items()}, published_size(config, size)
-        if not 0 <= (most := max(pieces)) < tokens:
-            raise BundleError(f"{pieces[most]!r} is {most} in {name}, none of the {tokens:,} tokens of the model")
-        order = published_order(config, tokens)[N_SPECIAL_TOKENS:]
-        sides.append(SentencePieceTokenizer(files[model], [pieces.get(token, f"<{token}>") for token in order]))
-    return TokenizerPair(*sides)
 
 
 def _vocabulary(files: Mapping[str, bytes], name: str) -> dict[str, int]:
@@ -215,32 +182,6 @@ def table(config: MarianConfig) -> list[ParameterMapping]:
     ]  # fmt: skip
 
 
-def write_tokenizers(config: MarianConfig, tokenizers: TokenizerPair) -> dict[str, bytes]:
-    """Returns the files that `read_tokenizers` reads.
-
-    Raises:
-        BundleError: A tokenizer is not a SentencePiece model.
-    """
-    files: dict[str, bytes] = {}
-    for model, name, tokenizer in (
-        (SOURCE_FILE, VOCABULARY_FILE, tokenizers.source), (TARGET_FILE, TARGET_VOCABULARY_FILE, tokenizers.target)
-    ):  # fmt: skip
-        if not isinstance(tokenizer, SentencePieceTokenizer):
-            raise BundleError("the published format has tokenizers of SentencePiece alone")
-        order = published_order(config, published_size(config, tokenizer.vocab_size))
-        pieces = ["<pad>", "<pad>", "</s>", "<unk>", *tokenizer.vocabulary]
-        vocabulary = dict(sorted(zip(pieces, order, strict=True), key=lambda item: item[1]))
-        files[model] = tokenizer.model
-        files[name] = json.dumps(vocabulary, ensure_ascii=False, indent=2).encode()
-    if files[VOCABULARY_FILE] == files[TARGET_VOCABULARY_FILE]:
-        del files[TARGET_VOCABULARY_FILE]
-    facts = {"tokenizer_class": "MarianTokenizer", "model_max_length": config.src_seq_len}
-    facts["separate_vocabs"] = TARGET_VOCABULARY_FILE in files
-    special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
-    files["tokenizer_config.json"] = json.dumps(facts | special, indent=2).encode()
-    return files
-
-
 class MarianFormat(HuggingFaceFormat[MarianConfig]):
     """The Marian format, which has other token ids and two SentencePiece tokenizers."""
 
@@ -258,10 +199,8 @@ class MarianFormat(HuggingFaceFormat[MarianConfig]):
             shared = named.pop(SHARED)  # for the sides that have no matrix of their own
             named = dict.fromkeys(OWN, shared) | named
         state = super().read_weights(config, named)
-        for name, size in (
-            (SOURCE, config.src_vocab_size), (TARGET, config.tgt_vocab_size), (OUTPUT, config.tgt_vocab_size),
-            (BIAS, config.tgt_vocab_size),
-        ):  # fmt: skip
+        source_size, target_size = config.vocab_sizes
+        for name, size in ((SOURCE, source_size), (TARGET, target_size), (OUTPUT, target_size), (BIAS, target_size)):
             expected = published_size(config, size)
             if len(state[name]) != expected:
                 raise BundleError(f"{name} has {len(state[name]):,} rows, not the {expected:,} of the configuration")
@@ -278,12 +217,61 @@ class MarianFormat(HuggingFaceFormat[MarianConfig]):
         return super().write_weights(config, {**state, **numbered, BIAS: bias})
 
     def read_tokenizers(self, config: MarianConfig, files: Mapping[str, bytes]) -> TokenizerPair:
-        """Implements `HuggingFaceFormat.read_tokenizers`."""
-        return read_tokenizers(config, files)
+        """Reads the tokenizers of a published model.
+
+        Raises:
+            BundleError: A file is missing or does not match the configuration.
+        """
+        sides: list[SentencePieceTokenizer] = []
+        source_size, target_size = config.vocab_sizes
+        own_target = TARGET_VOCABULARY_FILE if TARGET_VOCABULARY_FILE in files else VOCABULARY_FILE
+        for model, name, size in (
+            (SOURCE_FILE, VOCABULARY_FILE, source_size), (TARGET_FILE, own_target, target_size)
+        ):  # fmt: skip
+            if model not in files:
+                raise BundleError(f"{model} is missing; copy the whole folder")
+            vocabulary = _vocabulary(files, name)
+            end = special_token_names(files).get("eos_token", "</s>")
+            if vocabulary.get(end, config.eos_id) != config.eos_id:
+                raise BundleError(
+                    f"{end} is {vocabulary[end]} in {name}, but eos_token_id={config.eos_id} in config.json; it must "
+                    "be one, copy both files from one folder"
+                )
+            if vocabulary["<unk>"] != config.unk_id:
+                raise BundleError(
+                    f"<unk> is {vocabulary['<unk>']} in {name}, {config.unk_id} in {VOCABULARY_FILE}; it must be one"
+                )
+            pieces, tokens = {token: piece for piece, token in vocabulary.items()}, published_size(config, size)
+            if not 0 <= (most := max(pieces)) < tokens:
+                raise BundleError(f"{pieces[most]!r} is {most} in {name}, none of the {tokens:,} tokens of the model")
+            order = published_order(config, tokens)[N_SPECIAL_TOKENS:]
+            sides.append(SentencePieceTokenizer(files[model], [pieces.get(token, f"<{token}>") for token in order]))
+        return TokenizerPair(*sides)
 
     def write_tokenizers(self, config: MarianConfig, tokenizers: TokenizerPair) -> dict[str, bytes]:
-        """Implements `HuggingFaceFormat.write_tokenizers`."""
-        return write_tokenizers(config, tokenizers)
+        """Returns the files that `read_tokenizers` reads.
+
+        Raises:
+            BundleError: A tokenizer is not a SentencePiece model.
+        """
+        files: dict[str, bytes] = {}
+        for model, name, tokenizer in (
+            (SOURCE_FILE, VOCABULARY_FILE, tokenizers.source), (TARGET_FILE, TARGET_VOCABULARY_FILE, tokenizers.target)
+        ):  # fmt: skip
+            if not isinstance(tokenizer, SentencePieceTokenizer):
+                raise BundleError("the published format has tokenizers of SentencePiece alone")
+            order = published_order(config, published_size(config, tokenizer.vocab_size))
+            pieces = ["<pad>", "<pad>", "</s>", "<unk>", *tokenizer.vocabulary]
+            vocabulary = dict(sorted(zip(pieces, order, strict=True), key=lambda item: item[1]))
+            files[model] = tokenizer.model
+            files[name] = json.dumps(vocabulary, ensure_ascii=False, indent=2).encode()
+        if files[VOCABULARY_FILE] == files[TARGET_VOCABULARY_FILE]:
+            del files[TARGET_VOCABULARY_FILE]
+        facts = {"tokenizer_class": "MarianTokenizer", "model_max_length": config.src_seq_len}
+        facts["separate_vocabs"] = TARGET_VOCABULARY_FILE in files
+        special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+        files["tokenizer_config.json"] = json.dumps(facts | special, indent=2).encode()
+        return files
 
 
 def _renumbered(config: MarianConfig, rows: Tensor, start: int) -> Tensor:

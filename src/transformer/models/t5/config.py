@@ -4,12 +4,11 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.models.kinds import EncoderDecoderConfig
 
-KIND: Final = "encoder-decoder"
 
-
-class T5Config(Config):
+class T5Config(EncoderDecoderConfig):
     """Configuration of a T5: a pre-norm Transformer with relative position biases, RMSNorm and no linear biases."""
 
     family: Literal["t5"] = "t5"

@@ -4,12 +4,11 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.models.kinds import EncoderDecoderConfig
 
-KIND: Final = "encoder-decoder"
 
-
-class TransformerConfig(Config):
+class TransformerConfig(EncoderDecoderConfig):
     """The arguments of `build_transformer`, under the paper's names.
 
     Recipes omit the vocabulary sizes, which a run sets from its tokenizers.

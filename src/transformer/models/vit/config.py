@@ -4,14 +4,14 @@ from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
-from transformer.config import Config, Layers
+from transformer.config import Layers
+from transformer.models.kinds import ImageEncoderConfig
 
-KIND: Final = "image encoder"
 Pair = tuple[int, int]
 Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
 
 
-class VitConfig(Config):
+class VitConfig(ImageEncoderConfig):
     """Configuration of a Vision Transformer: a pre-norm encoder of image patches, and optional heads."""
 
     family: Literal["vit"] = "vit"

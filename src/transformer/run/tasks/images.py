@@ -8,12 +8,12 @@ import numpy as np
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.config import Config
 from transformer.data.fingerprint import file_checksum
 from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageFolder, ImageProcessor
 from transformer.data.progress import Progress
 from transformer.data.task_configs import ImageConfig
 from transformer.errors import ConfigError, DataError
+from transformer.models.kinds import ModelConfig
 from transformer.run.recipe import Recipe, TaskDefaults
 from transformer.run.task import Task, TaskData
 from transformer.training.config import TrainingConfig
@@ -121,7 +121,7 @@ class ImageTask(Task):
             model, training.label_smoothing, augmentation, activation_checkpointing=checkpointing
         )
 
-    def _read(self, images: str, labels: str | None, config: Config) -> ImageFolder | IdxImages:
+    def _read(self, images: str, labels: str | None, config: ModelConfig) -> ImageFolder | IdxImages:
         """Reads the images of a folder or of an IDX file.
 
         Raises:

@@ -1,0 +1,79 @@
+"""Kinds of models: the settings that tasks and pipelines read of any family of a kind."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from transformer.config import Config
+
+
+class ModelConfig(Config):
+    """Configuration of a model.
+
+    Families define the settings as fields, in the order in which files and pages list them. The classes here show them
+    to type checkers only.
+    """
+
+    kind: ClassVar[str]
+
+    if TYPE_CHECKING:
+        d_model: int
+
+    @property
+    def family_name(self) -> str:
+        """Name of the family, the value of the field `family`."""
+        return str(type(self).model_fields["family"].default)
+
+
+class EncoderDecoderConfig(ModelConfig):
+    """Configuration of an encoder-decoder, which maps texts to texts."""
+
+    kind = "encoder-decoder"
+
+    if TYPE_CHECKING:
+        src_seq_len: int
+        tgt_seq_len: int
+
+
+class LanguageModelConfig(ModelConfig):
+    """Configuration of a language model, which continues texts."""
+
+    kind = "language model"
+
+    if TYPE_CHECKING:
+        seq_len: int
+
+
+class LabellingConfig(ModelConfig):
+    """Configuration of a model that may have a classification head."""
+
+    if TYPE_CHECKING:
+        labels: tuple[str, ...]
+
+
+class EncoderConfig(LabellingConfig):
+    """Configuration of an encoder of texts."""
+
+    kind = "encoder"
+
+    if TYPE_CHECKING:
+        seq_len: int
+        text_tokens: int | None
+        embedding: Literal["mean", "first", "pooled"]
+        labels_read: Literal["pooler", "embedding"]
+
+    @property
+    def max_text_tokens(self) -> int:
+        """Maximum number of tokens of a text in one pass, special tokens included."""
+        return self.text_tokens or self.seq_len
+
+
+class ImageEncoderConfig(LabellingConfig):
+    """Configuration of an encoder of images."""
+
+    kind = "image encoder"
+
+    if TYPE_CHECKING:
+        image_size: tuple[int, int]
+        patch_size: tuple[int, int]
+        channels: int
+        mean: tuple[float, ...]
+        deviation: tuple[float, ...]
