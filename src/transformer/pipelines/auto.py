@@ -12,6 +12,7 @@ from transformer.bundle.hub_cache import find_model
 from transformer.bundle.languages import recorded_languages
 from transformer.data.source_text import SourceText
 from transformer.decoding import GREEDY, Search, default_workers
+from transformer.decoding.shortlist import Shortlist
 from transformer.decoding.shortlist_training import check_special_token_ids, load_shortlist
 from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision
@@ -33,30 +34,29 @@ MIN_SOURCE_LIMIT = 16
 """Lines of up to this many tokens are never split, however short the training text was."""
 
 
+class LoadOptions(TranslatorOptions, total=False):
+    """The keyword arguments of `load`, for editors and type checkers."""
+
+    search: Search
+    ensemble: Sequence[Path | str]
+    precision: str
+    workers: int | None
+    shortlist: Path | str | None
+    device: str
+
+
+class MakeOptions(TranslatorOptions, total=False):
+    """The keyword arguments of `make_translator`."""
+
+    search: Search
+    workers: int | None
+    shortlist: Shortlist | None
+
+
 @overload
-def load(
-    path: Literal["de-en", "en-de"],
-    *,
-    search: Search = ...,
-    ensemble: Sequence[Path | str] = ...,
-    precision: str = ...,
-    workers: int | None = ...,
-    shortlist: Path | str | None = ...,
-    device: str = ...,
-    **options: Unpack[TranslatorOptions],
-) -> Translator: ...
+def load(path: Literal["de-en", "en-de"], **options: Unpack[LoadOptions]) -> Translator: ...
 @overload
-def load(
-    path: Path | str,
-    *,
-    search: Search = ...,
-    ensemble: Sequence[Path | str] = ...,
-    precision: str = ...,
-    workers: int | None = ...,
-    shortlist: Path | str | None = ...,
-    device: str = ...,
-    **options: Unpack[TranslatorOptions],
-) -> Any: ...
+def load(path: Path | str, **options: Unpack[LoadOptions]) -> Any: ...
 def load(
     path: Path | str,
     *,
@@ -66,8 +66,8 @@ def load(
     workers: int | None = None,
     shortlist: Path | str | None = None,
     device: str = "auto",
-    **options: Any,
-) -> Any:
+    **options: Unpack[TranslatorOptions],
+) -> "Translator | Generator | TextEncoder | ImageClassifier":
     """Loads a bundle, the best model of a run folder, or a published folder, as the pipeline for its task.
 
     On a CPU the weights are packed for speed. Use `load_bundle` for a model that can be trained further.
@@ -103,8 +103,8 @@ def load(
     """
     _check_options(path, search, options)
     prepare_threads()
-    options = renamed_lexicon(options)
-    config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **options)
+    settings = renamed_lexicon(options)
+    config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **settings)
     bundle = read_model(Path(path), choose_precision(precision))
     if family(bundle.family).kind != "encoder-decoder":
         if config != TranslatorConfig(search=search, workers=config.workers) or ensemble or shortlist:
@@ -125,16 +125,17 @@ def load(
     if shortlist is not None:
         check_special_token_ids(bundle.tokenizers)
     n = 1 if plan.is_gpu else default_workers() if workers is None else workers
+    settings.setdefault("description", plan.describe(n))
     return make_translator(
         *bundles,
         shortlist=None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers),
         search=search,
         workers=n,
-        **{"description": plan.describe(n), **options},
+        **settings,
     )
 
 
-def _check_options(path: Any, search: Any, options: Mapping[str, Any]) -> None:
+def _check_options(path: object, search: object, options: Mapping[str, object]) -> None:
     """Checks what a caller may have confused.
 
     Raises:
@@ -154,7 +155,7 @@ def _check_options(path: Any, search: Any, options: Mapping[str, Any]) -> None:
             raise TypeError(f"unexpected keyword argument {name!r}{hint}")
 
 
-def load_translator(path: Path | str, **options: Any) -> Translator:
+def load_translator(path: Path | str, **options: Unpack[LoadOptions]) -> Translator:
     """Same as `load`, but only for models that translate.
 
     Raises:
@@ -204,7 +205,7 @@ def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator
     return pipeline
 
 
-def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translator:
+def make_translator(bundle: Bundle, *others: Bundle, **options: Unpack[MakeOptions]) -> Translator:
     """Creates the translator of a bundle, or of an ensemble of several; the options are those of `Translator`.
 
     Lines are by default split where they are longer than the longest source that all models saw in training.
@@ -214,7 +215,7 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translat
         ConfigError: The task is a language code that the model lacks.
     """
     source, target = bundle.tokenizers.source, bundle.tokenizers.target
-    task = str(options.get("task", ""))
+    task = options.get("task") or ""
     if source.language_prefix(task) and (warning := source.language_warning(task)):
         raise ConfigError(f"task={task!r}: {warning}; give one of them")
     ensemble: list[tuple[Transformer, Tokenizer]] = []
@@ -227,11 +228,15 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Any) -> Translat
         other_source = other.tokenizers.source
         is_same = other_source.to_json() == source.to_json()
         ensemble.append((_translation_model(other), source if is_same else other_source))
-    options = {**_training_facts(bundle), **options}
-    options.setdefault("max_source_tokens", min(map(_max_source_tokens, (bundle, *others))))
-    for side, language in zip(("source_language", "target_language"), recorded_languages(bundle), strict=True):
-        options.setdefault(side, language or "")
-    return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **options)
+    source_language, target_language = recorded_languages(bundle)
+    settings: MakeOptions = {
+        **_training_facts(bundle),
+        "max_source_tokens": min(map(_max_source_tokens, (bundle, *others))),
+        "source_language": source_language or "",
+        "target_language": target_language or "",
+        **options,
+    }
+    return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **settings)
 
 
 def _translation_model(bundle: Bundle) -> Transformer:
@@ -241,14 +246,14 @@ def _translation_model(bundle: Bundle) -> Transformer:
     return bundle.model
 
 
-def _training_facts(bundle: Bundle) -> dict[str, Any]:
+def _training_facts(bundle: Bundle) -> TranslatorOptions:
     """Returns the options of a translator that depend on the training text of the model.
 
     Raises:
         BundleError: The recorded facts are invalid.
     """
     provenance = bundle.provenance
-    facts: dict[str, Any] = {}
+    facts: TranslatorOptions = {}
     try:
         if provenance.get("source_text") is not None:
             facts["source_text"] = SourceText.from_dict(provenance["source_text"])
@@ -258,7 +263,9 @@ def _training_facts(bundle: Bundle) -> dict[str, Any]:
         n_source, n_target = (int(counts.get(f"{side}_tokens", 0)) for side in ("source", "target"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{bundle.folder}: its record of the training text is damaged; train it again") from error
-    return facts | ({"length_ratio": n_target / n_source} if n_source > 0 and n_target > 0 else {})
+    if n_source > 0 and n_target > 0:
+        facts["length_ratio"] = n_target / n_source
+    return facts
 
 
 def _max_source_tokens(bundle: Bundle) -> int:

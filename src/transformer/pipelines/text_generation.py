@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 import torch
@@ -100,7 +100,7 @@ class Generator:
     def __call__(self, prompts: str, *, max_tokens: int = 200) -> str: ...  # pyright: ignore[reportOverlappingOverload]
     @overload
     def __call__(self, prompts: Iterable[str], *, max_tokens: int = 200) -> list[str]: ...
-    def __call__(self, prompts: Any, *, max_tokens: int = 200) -> str | list[str]:
+    def __call__(self, prompts: str | Iterable[str], *, max_tokens: int = 200) -> str | list[str]:
         """Returns the best continuation of a prompt, or of each prompt in a list; see `generate`."""
         results = self.generate(
             [prompts] if isinstance(prompts, str) else texts_of(prompts, "prompts"), max_tokens=max_tokens

@@ -1,12 +1,11 @@
 """Checks of the texts that pipelines are given, with messages that say what to give instead."""
 
 from collections.abc import Iterable, Mapping, Set
-from typing import Any
 
 from transformer.errors import DataError, printable
 
 
-def texts_of(texts: Any, name: str) -> list[str]:
+def texts_of(texts: object, name: str) -> list[str]:
     """Returns texts as a list.
 
     Args:
@@ -21,7 +20,7 @@ def texts_of(texts: Any, name: str) -> list[str]:
         raise DataError(f"{name} is a single text and would be read letter by letter; give a list, e.g. [text]")
     if isinstance(texts, bytes | bytearray | Mapping | Set) or not isinstance(texts, Iterable):
         raise TypeError(f"{name}={_shown(texts)} is not a list of texts; {_advice(texts)}")
-    result: list[Any] = list(texts)
+    result = list(texts)
     for index, text in enumerate(result):
         if not isinstance(text, str):
             raise TypeError(f"{name}[{index}]={_shown(text)} is not a text; {_advice(text)}")
@@ -35,11 +34,11 @@ def texts_of(texts: Any, name: str) -> list[str]:
     return result
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{printable(f'{value!r:.60}')} ({type(value).__name__})"
 
 
-def _advice(value: Any) -> str:
+def _advice(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         return 'decode bytes first, e.g. with .decode("utf-8")'
     return "give a text or a list of texts, e.g. ['A man sleeps.']"
