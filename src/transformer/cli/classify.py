@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -72,7 +72,7 @@ def classify(
         _check_images(arguments or [], input_path, evaluate, labels)
     else:
         _check_texts(arguments or [])
-    pipeline: Any = loaded(model, TextEncoder | ImageClassifier, "classifier", precision=precision)
+    pipeline = loaded(model, "classifier", TextEncoder, ImageClassifier, precision=precision)
     if evaluate is not None:
         _evaluate(pipeline, *_predict(pipeline, evaluate, labels, invalid_utf8), as_json=as_json)
         return

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -33,10 +33,12 @@ class Corpus:
     """
 
     recipe: Path | None
-    data: dict[str, Any]
+    data: dict[str, str]
     overrides: list[str]
 
-    def load(self, data: "Mapping[str, Any] | None" = None, training: "Mapping[str, Any] | None" = None) -> "Recipe":
+    def load(
+        self, data: "Mapping[str, object] | None" = None, training: "Mapping[str, object] | None" = None
+    ) -> "Recipe":
         """Returns the recipe with all that was given on the command line.
 
         Args:
@@ -92,7 +94,7 @@ def corpus_of(
     for key, path in files.items():
         if options[key]:
             raise ConfigError(f"{path} and --{key} {options[key]} both name the {key}; leave out one of them")
-    data: dict[str, Any] = {**{key: value for key, value in options.items() if value}, **files}
+    data = {**{key: value for key, value in options.items() if value}, **files}
     elsewhere = recipe is not None or any(override.startswith("data.") for override in overrides)
     if not elsewhere and not data.keys() & {"pairs", "text"} and not {"source", "target"} <= data.keys():
         raise ConfigError(

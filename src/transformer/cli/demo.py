@@ -1,8 +1,8 @@
 """`transformer demo`: translates with the installed model, then trains a small one on a built-in corpus."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -90,7 +90,7 @@ def _translate_everyday_sentences() -> None:
     typer.echo("now a small model learns a phrasebook from nothing")
 
 
-def demo_recipe(corpus: Path) -> dict[str, Any]:
+def demo_recipe(corpus: Path) -> dict[str, Mapping[str, object]]:
     """Returns the recipe of the demo: a small model, trained in few steps."""
     files = {
         f"{prefix}{side}": str(corpus / f"{name}.{language}")

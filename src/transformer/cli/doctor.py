@@ -6,7 +6,7 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="print the facts
     typer.echo("\n".join(advice) or "all is well")
 
 
-def _sections() -> dict[str, dict[str, Any]]:
+def _sections() -> dict[str, dict[str, object]]:
     import torch
 
     from transformer.bundle.installed import installed_models

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,8 +20,8 @@ from transformer.cli.verbosity import prompt_on_terminal, say, takes_verbosity
 from transformer.errors import ConfigError, escape_controls
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Float
-    from numpy.typing import NDArray
 
     from transformer.data.readers import PairCounts
     from transformer.pipelines.classification import TextEncoder
@@ -107,7 +107,7 @@ def _check_nearest(nearest: str | None, top: int | None, output_path: Path | Non
     check_utf8(nearest, "the text of --nearest")
 
 
-def _print_nearest(lines: Sequence[str], cosines: "Float[NDArray[Any], 'n']", top: int, *, as_json: bool) -> None:
+def _print_nearest(lines: Sequence[str], cosines: "Float[np.ndarray, 'n']", top: int, *, as_json: bool) -> None:
     """Prints the lines with the highest cosine similarity, best first."""
     import numpy as np
 
@@ -120,7 +120,7 @@ def _print_nearest(lines: Sequence[str], cosines: "Float[NDArray[Any], 'n']", to
             typer.echo(f"{cosines[index]:.4f}\t{escape_controls(lines[index])}")
 
 
-def _write_vectors(output_path: Path | None, lines: Sequence[str], vectors: "Float[NDArray[Any], 'n D']") -> None:
+def _write_vectors(output_path: Path | None, lines: Sequence[str], vectors: "Float[np.ndarray, 'n D']") -> None:
     """Writes the vectors as an array if the name of the file asks for one, otherwise as JSON lines with their texts."""
     import numpy as np
 
@@ -135,11 +135,11 @@ def _write_vectors(output_path: Path | None, lines: Sequence[str], vectors: "Flo
             sink.write(json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n")
 
 
-def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[NDArray[Any], 'n D']":
+def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[np.ndarray, 'n D']":
     """Returns the vectors of texts, and shows progress."""
     import numpy as np
 
-    parts: list[Any] = [encoder.embed([])]
+    parts = [encoder.embed([])]
     with counted("texts", len(lines)) as done:
         for start in range(0, len(lines), CHUNK):
             parts.append(encoder.embed(lines[start : start + CHUNK]))
@@ -183,7 +183,7 @@ def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
     """
     from transformer.pipelines.classification import TextEncoder  # loads torch
 
-    return loaded(model, TextEncoder, "text encoder", precision=precision)
+    return loaded(model, "text encoder", TextEncoder, precision=precision)
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:

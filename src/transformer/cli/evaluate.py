@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypedDict
 
 import typer
 
@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from transformer.text.lines import Invalid
 
 Format = Literal["text", "json", "html"]
+
+
+class ModelRun(TypedDict):
+    """The translation of the test set by one model: where it was computed, and in what time."""
+
+    model: str
+    flagged: int
+    seconds: float
+    computed: str
 
 
 SourceOption = Annotated[
@@ -152,7 +161,7 @@ def _write_page(page: BinaryIO, evaluation: "Evaluation", test: "EvaluationSet")
 
 
 def _print_results(
-    evaluation: "Evaluation", runs: Sequence[dict[str, Any]], n_lines: int, *, as_json: bool, details: bool
+    evaluation: "Evaluation", runs: Sequence[ModelRun], n_lines: int, *, as_json: bool, details: bool
 ) -> None:
     """Prints notes on standard error, and all figures as a table or as JSON."""
     for note in evaluation.notes:
@@ -242,7 +251,7 @@ def _translate(
     loading: "Loading",
     search: "Search",
     new_notes: Callable[[], AbstractContextManager["Notes"]],
-) -> tuple[list["System"], list[dict[str, Any]], "EvaluationSet"]:
+) -> tuple[list["System"], list[ModelRun], "EvaluationSet"]:
     """Translates with all models and prints notes on standard error.
 
     Returns:
@@ -255,13 +264,15 @@ def _translate(
 
     assert test.sources is not None
     systems: list[System] = []
-    runs: list[dict[str, Any]] = []
-    requested = {"source_language": test.source_language, "target_language": test.target_language}
-    options = {name: language for name, language in requested.items() if language is not None}
+    runs: list[ModelRun] = []
     languages: dict[str, str] = {}
     for model in models:
-        translator = loading.translator(model, search, **options)
-        languages = languages or {name: tag for name in requested if (tag := getattr(translator.config, name))}
+        translator = loading.translator(
+            model, search, source_language=test.source_language, target_language=test.target_language
+        )
+        languages = languages or {
+            name: tag for name in ("source_language", "target_language") if (tag := getattr(translator.config, name))
+        }
         started = time.perf_counter()
         translations = translator.translations(test.sources)
         seconds = time.perf_counter() - started
@@ -277,7 +288,7 @@ def _translate(
     return systems, runs, replace(test, **languages)
 
 
-def _print(evaluation: "Evaluation", runs: Sequence[dict[str, Any]], *, details: bool) -> None:
+def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool) -> None:
     n_lines = len(evaluation.systems[0].translations)
     for number, (system, scores) in enumerate(zip(evaluation.systems, evaluation.scores, strict=True)):
         if len(evaluation.systems) > 1:

@@ -96,7 +96,7 @@ def generate(
 def _load_generator(model: Path, precision: str, search: "Search") -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    generator = loaded(model, Generator, "language model", precision=precision, search=search)
+    generator = loaded(model, "language model", Generator, precision=precision, search=search)
     say(generator.description)
     return generator
 

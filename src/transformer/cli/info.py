@@ -1,20 +1,48 @@
 """`transformer info`: describes a model, or lists the families and presets."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, TypeVar
 
 import typer
 
 from transformer.cli.arguments import JsonObjectOption
+from transformer.config import JsonObject
 from transformer.errors import printable
 from transformer.models import family, family_names
 
 FLOPS_LENGTH = 32
 DIGITS = {"loss": 4, "perplexity": 4}
 """Decimal places of scores; others have two, as in the literature."""
-Facts = dict[str, Any]
+Facts = TypeVar("Facts")
+
+
+class ModelFacts(TypedDict):
+    """All facts about a model."""
+
+    model: dict[str, object]
+    parameters: dict[str, int]
+    shared: dict[str, str]
+    flops_per_token: dict[str, float]
+    tokenizer: dict[str, str]
+    validation: JsonObject
+    origin: Mapping[str, object]
+
+
+class FamilyFacts(TypedDict):
+    """A family of models: its kind, the published models that it reads, and its presets."""
+
+    kind: str
+    published: list[str]
+    presets: dict[str, dict[str, object]]
+
+
+class FamilyKeys(TypedDict):
+    """The keys of the `model` section for a family, each with its default and description."""
+
+    family: str
+    keys: dict[str, dict[str, object]]
 
 
 def info(
@@ -33,33 +61,36 @@ def info(
     Example: transformer info runs/first
     """
     if model is None:
-        described = _families()
+        _report(_families(), _print_families, as_json=as_json)
     elif str(model) in family_names() and not model.exists():
-        described = _keys(str(model))
+        _report(_keys(str(model)), _print_keys, as_json=as_json)
     else:
-        described = _model(model)
+        _report(_model(model), _print_model, as_json=as_json)
+
+
+def _report(described: Facts, show: Callable[[Facts], None], *, as_json: bool) -> None:
+    """Prints facts as JSON, or for readers."""
     if as_json:
         typer.echo(json.dumps(described, ensure_ascii=False, default=str))
-    elif model is None:
-        _print_families(described)
-    elif "keys" in described:
-        rows = {name: f"{_shown(key['default'])}  {key['description']}" for name, key in described["keys"].items()}
-        _table(f"{model}: keys of the model section", rows)
     else:
-        _print_model(described)
+        show(described)
 
 
-def _keys(name: str) -> Facts:
-    """Returns the keys of the `model` section for a family."""
+def _keys(name: str) -> FamilyKeys:
     fields = family(name).config.model_fields
-    keys = {
+    keys: dict[str, dict[str, object]] = {
         key: {"default": None if field.is_required() else field.default, "description": field.description or ""}
         for key, field in fields.items()
     }
     return {"family": name, "keys": keys}
 
 
-def _model(path: Path) -> Facts:
+def _print_keys(described: FamilyKeys) -> None:
+    rows = {name: f"{_shown(key['default'])}  {key['description']}" for name, key in described["keys"].items()}
+    _table(f"{described['family']}: keys of the model section", rows)
+
+
+def _model(path: Path) -> ModelFacts:
     """Returns all facts about a model, figures as they are stored."""
     from transformer.models.parameter_count import flops_per_token, parameters_by_block, shared_blocks
     from transformer.pipelines.auto import read_model  # loads torch
@@ -85,7 +116,7 @@ def _model(path: Path) -> Facts:
     }
 
 
-def _print_model(described: Facts) -> None:
+def _print_model(described: ModelFacts) -> None:
     _table("model", described["model"])
     shared = {name: f"shared with {owner}" for name, owner in described["shared"].items()}
     _table("parameters", {**{name: f"{size:,}" for name, size in described["parameters"].items()}, **shared})
@@ -102,12 +133,11 @@ def _print_model(described: Facts) -> None:
     _table("origin", described["origin"])
 
 
-def _rounded(name: str, value: Any) -> str:
+def _rounded(name: str, value: object) -> str:
     return f"{value:.{DIGITS.get(name, 2)}f}" if isinstance(value, float) else str(value)
 
 
-def _families() -> dict[str, Facts]:
-    """Returns each family with its kind, the published models that it reads, and its presets."""
+def _families() -> dict[str, FamilyFacts]:
     return {
         name: {
             "kind": family(name).kind,
@@ -118,7 +148,7 @@ def _families() -> dict[str, Facts]:
     }
 
 
-def _print_families(families: Mapping[str, Facts]) -> None:
+def _print_families(families: Mapping[str, FamilyFacts]) -> None:
     for name, facts in families.items():
         types = ", ".join(facts["published"])
         published = f"; reads published {types}" if types else "; exported as Marian (post-norm) or Pegasus (pre-norm)"
@@ -127,7 +157,7 @@ def _print_families(families: Mapping[str, Facts]) -> None:
     typer.echo("next: transformer info FAMILY lists the model keys of a family")
 
 
-def _table(title: str, rows: Mapping[str, Any]) -> None:
+def _table(title: str, rows: Mapping[str, object]) -> None:
     """Prints a title and the rows that have a value; nothing if there are none."""
     known = {name: value for name, value in rows.items() if value is not None}
     if known:
@@ -135,13 +165,13 @@ def _table(title: str, rows: Mapping[str, Any]) -> None:
         _rows(known)
 
 
-def _rows(rows: Mapping[str, Any]) -> None:
+def _rows(rows: Mapping[str, object]) -> None:
     width = max(map(len, rows), default=0)
     for name, value in rows.items():
         typer.echo(f"  {printable(f'{name:<{width}}  {_shown(value)}')}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Returns a value as users write it: no words of Python."""
     if value is None:
         return "-"

@@ -1,7 +1,7 @@
 """`transformer models`: lists the models that are installed."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,7 +31,7 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="print the list 
         typer.echo(f"no model is installed; for {PROJECT_MODELS[-1]}, {model_installation_hint(PROJECT_MODELS[-1])}")
 
 
-def _facts(model: "InstalledModel") -> dict[str, Any]:
+def _facts(model: "InstalledModel") -> dict[str, str]:
     """Returns what a user should know of a model; only its small files are read."""
     try:
         provenance = json.loads((model.folder / "provenance.json").read_bytes())

@@ -52,7 +52,7 @@ def perplexity(
     check_files([input_path])
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    generator = loaded(model, Generator, "language model", precision=precision)
+    generator = loaded(model, "language model", Generator, precision=precision)
     content = _read(input_path, invalid_choice(invalid_utf8)) if lines is None else "\n".join(lines)
     window = window or min(generator.model.seq_len, max(1, generator.count_tokens(content) - 1))
     with counted("tokens") as done:

@@ -14,6 +14,7 @@ from transformer.errors import BundleError, ConfigError
 
 if TYPE_CHECKING:
     from transformer.decoding import Search
+    from transformer.pipelines.translation.terminology import Terminology
     from transformer.pipelines.translation.translator import Translator
 
 Command = Callable[..., None]
@@ -101,8 +102,16 @@ class Loading:
     split: Split | None = None
     copy: bool = True
 
-    def translator(self, model: Path, search: "Search", **options: Any) -> "Translator":
-        """Loads the translator of a model.
+    def translator(
+        self,
+        model: Path,
+        search: "Search",
+        *,
+        source_language: str | None,
+        target_language: str | None,
+        terminology: "Terminology | None" = None,
+    ) -> "Translator":
+        """Loads the translator of a model; a language that is not given is the recorded one.
 
         Raises:
             BundleError: The model cannot be read, or does not translate.
@@ -113,12 +122,11 @@ class Loading:
         if model_kind(model) not in (None, "encoder-decoder"):
             raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
         note_missing_kernels()
-        if self.split is not None:
-            options["split"] = self.split
         return load_translator(
             model, search=with_average(search, self.average, self.ensemble), ensemble=self.ensemble,
             precision=self.precision, workers=self.workers, shortlist=self.shortlist,
-            deterministic=self.deterministic, device=self.device, task=self.task, copy=self.copy, **options,
+            deterministic=self.deterministic, device=self.device, task=self.task, copy=self.copy, split=self.split,
+            source_language=source_language, target_language=target_language, terminology=terminology,
         )  # fmt: skip
 
 
@@ -255,7 +263,7 @@ def search_of(
     )  # fmt: skip
 
 
-def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command], Command]:
+def takes(name: str, make: Callable[..., object], title: str) -> Callable[[Command], Command]:
     """Decorates a command: replaces one of its parameters by the options from which the value is built.
 
     Args:
@@ -272,7 +280,7 @@ def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command]
         other_parameters = [parameter for parameter in _keywords(command) if parameter.name != name]
 
         @wraps(command)
-        def run(**arguments: Any) -> None:
+        def run(**arguments: object) -> None:
             value = make(**{option.name: arguments.pop(option.name) for option in options})
             command(**arguments, **{name: value})
 
@@ -284,12 +292,12 @@ def takes(name: str, make: Callable[..., Any], title: str) -> Callable[[Command]
     return with_options
 
 
-def options_of(make: Callable[..., Any]) -> list[str]:
+def options_of(make: Callable[..., object]) -> list[str]:
     """Returns the names of the options that a function takes, see `takes`."""
     return [parameter.name for parameter in _keywords(make)]
 
 
-def _keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _keywords(function: Callable[..., object]) -> list[inspect.Parameter]:
     """Returns the parameters of a function as keyword-only parameters."""
     return [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -25,7 +25,7 @@ def takes_verbosity(command: Callable[..., None]) -> Callable[..., None]:
     parameters = inspect.signature(command).parameters
 
     @wraps(command)
-    def run(*arguments: Any, quiet: bool = False, verbose: bool = False, **options: Any) -> None:
+    def run(*arguments: object, quiet: bool = False, verbose: bool = False, **options: object) -> None:
         if quiet and verbose:
             raise ConfigError("--verbose and --quiet contradict each other; leave out one of them")
         values = {"quiet": quiet, "verbose": verbose}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 from transformer.evaluation.breakdown import (
     FrequencyBucket,
@@ -82,7 +82,7 @@ class Evaluation:
     blank_references: int = 0
     notes: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the evaluation as JSON values."""
         return {
             "systems": [
@@ -153,6 +153,6 @@ def _notes(tokenization: Tokenization, test: EvaluationSet, metrics: Sequence[Me
         yield note
 
 
-def _score_json(score: Score) -> dict[str, Any]:
+def _score_json(score: Score) -> dict[str, object]:
     figures = {"score": score.value, "signature": score.signature, "interval": score.interval, "p_value": score.p_value}
     return {name: value for name, value in figures.items() if value is not None}

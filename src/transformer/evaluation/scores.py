@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.tokenization import UNSPACED, Tokenization, TokenizationChoice, fitting_tokenization
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+    from sacrebleu.metrics.bleu import BLEU
 
 MetricName = Literal["BLEU", "chrF", "chrF++", "TER"]
 METRICS: Final = get_args(MetricName)
@@ -167,7 +171,7 @@ def resolve_tokenization(
     return fitting_tokenization([line for lines in references for line in lines], language)
 
 
-def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False) -> Any:
+def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False) -> "Metric":
     from sacrebleu.metrics.chrf import CHRF  # takes a moment to load
     from sacrebleu.metrics.ter import TER
 
@@ -194,7 +198,7 @@ def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False
     return metric
 
 
-def make_bleu(tokenize: Tokenization, *, force: bool = True) -> Any:
+def make_bleu(tokenize: Tokenization, *, force: bool = True) -> "BLEU":
     """Makes sacrebleu's BLEU; `force` suppresses its warnings about plain text that looks tokenised.
 
     Raises:

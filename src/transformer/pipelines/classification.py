@@ -103,7 +103,7 @@ class TextEncoder:
         results = self.classify(several) if self.config["labels"] else self.embed(several)
         return results[0] if isinstance(texts, str) else results
 
-    def embed(self, texts: Sequence[str]) -> Float[NDArray[Any], "n D"]:
+    def embed(self, texts: Sequence[str]) -> Float[NDArray[np.float32], "n D"]:
         """Returns a vector of length 1 for each text; dot products of the vectors are cosines.
 
         Raises:

@@ -115,20 +115,23 @@ class TranslatorConfig:
 
 
 class TranslatorOptions(TypedDict, total=False):
-    """The fields of `TranslatorConfig` as keyword arguments of `load`, for editors and type checkers."""
+    """The fields of `TranslatorConfig` as keyword arguments of `load`, for editors and type checkers.
 
-    terminology: Terminology
+    None stands for the default.
+    """
+
+    terminology: Terminology | None
     task: str
     max_source_tokens: int
     max_target_tokens: int
     batch_tokens: int
     deterministic: bool
-    split: Split
+    split: Split | None
     copy: bool
     length_ratio: float
     source_text: SourceText | None
-    source_language: str
-    target_language: str
+    source_language: str | None
+    target_language: str | None
     description: str
 
 
