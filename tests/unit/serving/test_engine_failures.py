@@ -187,7 +187,7 @@ def test_a_failure_inside_the_batching_does_not_stop_it(monkeypatch: pytest.Monk
             monkeypatch.undo()
             assert await translate(engine, "one") == ["1"]
             assert engine_processes().workers
-        queue = engine._models["m"].queue
+        queue = engine._models["m"].batcher.queue
         monkeypatch.setattr(queue, "take", broken)
         with pytest.raises(ServiceError):
             await engine.run(job("one"))

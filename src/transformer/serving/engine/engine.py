@@ -9,9 +9,10 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
+from transformer.serving.engine.batching import Shared
 from transformer.serving.engine.estimates import Throughput
 from transformer.serving.engine.memory import memory_of
-from transformer.serving.engine.model import ServedModel, Shared
+from transformer.serving.engine.model import ServedModel
 from transformer.serving.engine.queue import PendingRequest, StreamRequest
 from transformer.serving.engine.spawner_client import Spawner
 from transformer.serving.errors import ServiceError
@@ -136,7 +137,7 @@ class ProcessEngine:
         return EngineStatus(
             ready=self._is_open and not is_loading and states != {"failed"} and not self._is_full(),
             queued_tokens=self._queued_tokens(),
-            queued_items=sum(len(model.queue) for model in self._models.values()),
+            queued_items=sum(len(model.batcher.queue) for model in self._models.values()),
             models=models,
         )
 
@@ -167,7 +168,7 @@ class ProcessEngine:
         return model
 
     def _estimates(self, model: ServedModel, job: Job) -> list[int]:
-        return [model.estimator.estimate(job, item, self._settings.beam) for item in job.items]
+        return [model.batcher.estimator.estimate(job, item, self._settings.beam) for item in job.items]
 
     def _submit(self, model: ServedModel, request: PendingRequest) -> None:
         self.check_capacity()
@@ -176,13 +177,13 @@ class ProcessEngine:
         model.submit(request)
 
     def _finish(self, model: ServedModel, request: PendingRequest) -> None:
-        model.abandon(request)
+        model.batcher.abandon(request)
         self._requests.discard(request)
         if not self._requests:
             self._no_work.set()
 
     def _queued_tokens(self) -> int:
-        return sum(model.queue.tokens for model in self._models.values())
+        return sum(model.batcher.queue.tokens for model in self._models.values())
 
     def _is_full(self) -> bool:
         return self._queued_tokens() >= self._settings.limits.queue_tokens

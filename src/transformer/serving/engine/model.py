@@ -1,46 +1,23 @@
-"""A model of the server: its waiting items, its process, and the batches that its workers get."""
+"""A model of the server: its process, which is started, replaced and ended."""
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from transformer.errors import BundleError
-from transformer.serving.engine.estimates import Gathering, Throughput, TokenEstimator
-from transformer.serving.engine.process import Answer, ModelProcess, ProcessEndedError
-from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
-from transformer.serving.engine.spawner_client import Spawner
+from transformer.serving.engine.batching import Batcher, Shared
+from transformer.serving.engine.process import ModelProcess, ProcessEndedError
+from transformer.serving.engine.queue import MAX_ATTEMPTS, PendingRequest
 from transformer.serving.errors import ServiceError
-from transformer.serving.interfaces import Metrics, ModelInfo, ModelStatus
-from transformer.serving.settings import ServerSettings
+from transformer.serving.interfaces import ModelInfo, ModelStatus
 
 LOGGER: Final = logging.getLogger("transformer.serving")
 RETRY_SECONDS: Final = 10.0
 """Time after a failure to load a model in which requests get the same error at once."""
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Objects and settings that all models of an engine share.
-
-    Attributes:
-        settings: Settings of the server.
-        n_workers: Number of workers of a model on a CPU.
-        spawner: Starts processes of models.
-        metrics: Receives reports of batches and dead workers.
-        throughput: Rate of finished work.
-        on_loaded: Function to call when a model has been loaded.
-    """
-
-    settings: ServerSettings
-    n_workers: int
-    spawner: Spawner
-    metrics: Metrics
-    throughput: Throughput
-    on_loaded: Callable[[], None]
 
 
 class ServedModel:
@@ -54,8 +31,7 @@ class ServedModel:
 
     Attributes:
         info: Facts of the model for clients.
-        queue: Waiting items.
-        estimator: Estimates the number of tokens of texts.
+        batcher: Its waiting items.
         last_used: Value of `time.monotonic()` at the last request.
         memory: Memory that its processes use, in bytes, as last measured.
     """
@@ -63,21 +39,16 @@ class ServedModel:
     def __init__(self, name: str, path: str, facts: Mapping[str, Any], shared: Shared) -> None:
         self._path, self._shared = path, shared
         self.info = _model_info(name, facts)
-        self.queue = FairQueue()
-        self.estimator = TokenEstimator()
+        self.batcher = Batcher(name, shared, self.load)
         self.last_used = time.monotonic()
         self.memory = 0
         self._process: ModelProcess | None = None
         self._processes: set[ModelProcess] = set()
         self._loading: asyncio.Task[None] | None = None
         self._loaded = self._tried = ""  # fingerprints of the folder that was loaded, and that was tried last
-        self._n_losses = 0  # processes that have ended since the last finished batch
+        self._n_losses = self._n_finished = 0  # processes that have ended since so many batches were finished
         self._problem, self._failed_at = "", -math.inf
-        self._is_dispatching = self._is_closed = False
-        self._gathering = Gathering()
-        self._gathering_timer: asyncio.TimerHandle | None = None
-        self._streaming: dict[PendingRequest, Answer] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     def status(self) -> ModelStatus:
         """Returns the state of the model."""
@@ -91,7 +62,7 @@ class ServedModel:
     def is_idle(self) -> bool:
         """Whether the model is loaded, and neither has nor gets work."""
         process = self._process
-        return process is not None and self._loading is None and not len(self.queue) and not process.is_busy
+        return process is not None and self._loading is None and not len(self.batcher.queue) and not process.is_busy
 
     @property
     def pids(self) -> list[int]:
@@ -109,17 +80,8 @@ class ServedModel:
             wait = self._failed_at + RETRY_SECONDS - self.last_used
             if wait > 0:
                 raise self._unavailable(wait)
-        self.queue.add(request)
+        self.batcher.add(request)
         self.load()
-        self._dispatch_soon()
-
-    def abandon(self, request: PendingRequest) -> None:
-        """Drops the waiting items of a request, and stops the worker of its stream."""
-        if not request.is_done:
-            self.queue.discard(request)
-        request.abandon()
-        if request in self._streaming:
-            self._streaming[request].cancel()
 
     def load(self, *, again: bool = False) -> None:
         """Begins to load the model, unless it is loaded or being loaded.
@@ -128,13 +90,14 @@ class ServedModel:
             again: Whether a loaded model is loaded again, and replaced once that has succeeded.
         """
         if self._loading is None and not self._is_closed and (again or self._process is None):
-            self._loading = self._start(self._load())
+            self._loading = asyncio.create_task(self._load())
 
     def unload(self) -> None:
         """Ends the processes of an idle model; the next request loads it again."""
         if self._process is not None:
             self._process.retire()
-            self._process, self.memory = None, 0
+            self.memory = 0
+            self._use(None)
 
     async def reload_if_changed(self) -> None:
         """Loads a model again whose folder has changed, and waits until it is loaded; requests go to the old one."""
@@ -155,13 +118,13 @@ class ServedModel:
             await asyncio.wait([task for task in [self._loading] if task is not None])
 
     async def close(self) -> None:
-        """Ends all processes; waiting requests fail."""
+        """Ends all processes; requests fail."""
         self._is_closed = True
-        self._fail_waiting(_stopping())
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *(process.close() for process in self._processes), return_exceptions=True)
-        self._process = None
+        if self._loading is not None:
+            self._loading.cancel()
+        ending = [self.batcher.close(), *(process.close() for process in self._processes)]
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._use(None)
 
     async def _load(self) -> None:
         try:
@@ -192,7 +155,7 @@ class ServedModel:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             process = await ModelProcess.connect(
                 self._shared.spawner.spawn(message),
-                on_idle=self._dispatch_soon,
+                on_idle=self.batcher.dispatch_soon,
                 on_worker_lost=self._worker_lost,
                 on_lost=self._process_lost,
                 on_ended=self._processes.discard,
@@ -209,7 +172,7 @@ class ServedModel:
 
     def _switch_to(self, process: ModelProcess) -> None:
         facts = process.facts.result()
-        old, self._process = self._process, process
+        old = self._process
         self._loaded = self._tried = facts["fingerprint"]
         self._problem, self._failed_at = "", -math.inf
         self.info = _model_info(self.info.name, facts)
@@ -217,22 +180,21 @@ class ServedModel:
             old.retire()
         LOGGER.info("model %s is loaded", self.info.name)
         self._shared.on_loaded()
-        self._dispatch_soon()
+        self._use(process)
+
+    def _use(self, process: ModelProcess | None) -> None:
+        self._process = process
+        self.batcher.use(process)
 
     def _load_failed(self, problem: str) -> None:
         LOGGER.error("model %s cannot be loaded: %s", self.info.name, problem)
         self._problem, self._failed_at = problem, time.monotonic()
         if self._process is None:
-            self._fail_waiting(self._unavailable(RETRY_SECONDS))
+            self.batcher.fail_waiting(self._unavailable(RETRY_SECONDS))
 
     def _unavailable(self, wait: float) -> ServiceError:
         message = f"model {self.info.name} cannot be loaded: {self._problem}"
         return ServiceError("unavailable", message, retry_after=math.ceil(wait))
-
-    def _fail_waiting(self, error: ServiceError) -> None:
-        for request in self.queue.requests():
-            self.queue.discard(request)
-            request.fail(error)
 
     def _worker_lost(self) -> None:
         LOGGER.error("a worker of model %s ended; another one is started", self.info.name)
@@ -241,142 +203,16 @@ class ServedModel:
     def _process_lost(self, process: ModelProcess) -> None:
         if process is self._process:
             LOGGER.error("the process of model %s ended", self.info.name)
-            self._process = None
+            self._use(None)
+            if self.batcher.n_finished > self._n_finished:
+                self._n_losses, self._n_finished = 0, self.batcher.n_finished
             self._n_losses += 1
             if self._n_losses < MAX_ATTEMPTS:
                 self.load()
             else:
                 self._load_failed("its processes end before they have finished a batch")
 
-    def _dispatch_soon(self) -> None:
-        """Gives batches to idle workers once the event loop has handled what has arrived by now."""
-        if not self._is_dispatching:
-            self._is_dispatching = True
-            asyncio.get_running_loop().call_soon(self._dispatch)
-
-    def _dispatch(self) -> None:
-        self._is_dispatching = False
-        process = self._process
-        if process is None or self._gathers():
-            return
-        try:
-            while (n_idle := process.n_idle) and len(self.queue):
-                share = math.ceil(self.queue.tokens / n_idle)
-                batch = self.queue.take(min(share, self._shared.settings.batch_tokens))
-                self._start(self._run(process.request(batch.to_message()), batch))
-        except Exception:
-            LOGGER.exception("the batches of model %s cannot be made; its waiting requests fail", self.info.name)
-            requests, self.queue = self.queue.requests(), FairQueue()
-            for request in requests:
-                request.fail(_internal_error())
-
-    def _gathers(self) -> bool:
-        """Returns whether the next batch is made a moment later, see `Gathering`."""
-        if self._gathering_timer is not None:
-            self._gathering_timer.cancel()
-            self._gathering_timer = None
-        seconds = self._gathering.seconds_left(len(self.queue), time.monotonic())
-        if seconds > 0:
-            self._gathering_timer = asyncio.get_running_loop().call_later(seconds, self._dispatch_soon)
-        return seconds > 0
-
-    async def _run(self, answer: Answer, batch: Batch) -> None:
-        """Waits for the results of a batch; whatever happens, its requests get answers and its worker a next batch."""
-        start = time.monotonic()
-        try:
-            for unit in batch.units:
-                unit.attempts += 1
-                self._shared.metrics.waited(self.info.name, start - unit.added)
-            async with asyncio.timeout(self._shared.settings.limits.request_seconds):
-                await self._receive(answer, batch)
-            self._n_losses = 0
-            self._record(batch, time.monotonic() - start)
-        except ProcessEndedError:
-            self._try_again(batch)
-        except TimeoutError:
-            LOGGER.error("a worker of model %s does not answer; it is killed", self.info.name)
-            answer.kill()
-            _fail_units(batch.units, ServiceError("timeout", "the text was not processed in time"))
-        except asyncio.CancelledError:
-            _fail_units(batch.units, _stopping())
-            raise
-        except Exception:
-            LOGGER.exception("a batch of model %s failed", self.info.name)
-            answer.kill()
-            _fail_units(batch.units, _internal_error())
-
-    async def _receive(self, answer: Answer, batch: Batch) -> None:
-        if isinstance(request := batch.units[0].request, StreamRequest):
-            await self._receive_parts(answer, request, batch.units[0])
-        else:
-            self._set_results(batch, await answer.next())
-
-    async def _receive_parts(self, answer: Answer, request: StreamRequest, unit: Unit) -> None:
-        self._streaming[request] = answer
-        if request.is_done:  # it was abandoned before its answer was known
-            answer.cancel()
-        try:
-            while "part" in (part := await answer.next()):
-                request.add_part(part["part"])
-        finally:
-            del self._streaming[request]
-        request.set_result(unit, _result(part))
-
-    def _set_results(self, batch: Batch, answer: Mapping[str, Any]) -> None:
-        if "error" in answer:
-            _fail_units(batch.units, _result(answer))
-            return
-        for unit, result in zip(batch.units, answer["results"], strict=True):
-            job = unit.request.job
-            self.estimator.learn(job.task, job.items[unit.index], result)
-            unit.request.set_result(unit, _result(result))
-
-    def _record(self, batch: Batch, seconds: float) -> None:
-        n_tokens = sum(unit.tokens for unit in batch.units)
-        self._shared.throughput.add(n_tokens, seconds)
-        self._shared.metrics.batch(self.info.name, len(batch.units), n_tokens, seconds)
-        self._gathering.batch_ended(len(batch.units), seconds, time.monotonic())
-
-    def _try_again(self, batch: Batch) -> None:
-        """Puts the items of a dead worker back into the queue, except those that were tried before."""
-        units = [unit for unit in batch.units if not unit.request.is_done]
-        begun = [unit for unit in units if isinstance(unit.request, StreamRequest) and unit.request.has_begun]
-        again = [unit for unit in units if unit.attempts < MAX_ATTEMPTS and unit not in begun and not self._is_closed]
-        error = ServiceError("internal", "the process that worked on the text ended; the text may need too much memory")
-        _fail_units([unit for unit in units if unit not in again], error)
-        self.queue.add_again(again)
-        if again:
-            self.load()
-            self._dispatch_soon()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
 
 def _model_info(name: str, facts: Mapping[str, Any]) -> ModelInfo:
     known = {field.name for field in fields(ModelInfo)}
     return ModelInfo(name=name, **{key: value for key, value in facts.items() if key in known})
-
-
-def _result(answer: Mapping[str, Any]) -> Result:
-    """Returns a result, or the error that a worker reports in its place."""
-    error = answer.get("error")
-    if error is None:
-        return answer
-    return ServiceError(error["code"], error["message"], param=error["param"])
-
-
-def _fail_units(units: list[Unit], error: Result) -> None:
-    for unit in units:
-        unit.request.set_result(unit, error)
-
-
-def _stopping() -> ServiceError:
-    return ServiceError("unavailable", "the server is stopping")
-
-
-def _internal_error() -> ServiceError:
-    return ServiceError("internal", "the server failed to process the text; its log says why")

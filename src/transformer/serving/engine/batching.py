@@ -1,0 +1,226 @@
+"""Batches of the waiting items of a model, which its workers get."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transformer.serving.engine.estimates import Gathering, Throughput, TokenEstimator
+from transformer.serving.engine.process import Answer, ModelProcess, ProcessEndedError
+from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
+from transformer.serving.engine.spawner_client import Spawner
+from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import Metrics
+from transformer.serving.settings import ServerSettings
+
+LOGGER: Final = logging.getLogger("transformer.serving")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Objects and settings that all models of an engine share.
+
+    Attributes:
+        settings: Settings of the server.
+        n_workers: Number of workers of a model on a CPU.
+        spawner: Starts processes of models.
+        metrics: Receives reports of batches and dead workers.
+        throughput: Rate of finished work.
+        on_loaded: Function to call when a model has been loaded.
+    """
+
+    settings: ServerSettings
+    n_workers: int
+    spawner: Spawner
+    metrics: Metrics
+    throughput: Throughput
+    on_loaded: Callable[[], None]
+
+
+class Batcher:
+    """Gives the waiting items of a model to its process in batches, and the results to their requests.
+
+    Args:
+        name: Name of the model.
+        shared: What all models of the engine share.
+        need_process: Function to call when items wait that were given to a process that has died.
+
+    Attributes:
+        queue: Waiting items.
+        estimator: Estimates the number of tokens of texts.
+        n_finished: Number of finished batches.
+    """
+
+    def __init__(self, name: str, shared: Shared, need_process: Callable[[], None]) -> None:
+        self._name, self._shared, self._need_process = name, shared, need_process
+        self.queue = FairQueue()
+        self.estimator = TokenEstimator()
+        self.n_finished = 0
+        self._process: ModelProcess | None = None
+        self._is_dispatching = self._is_closed = False
+        self._gathering = Gathering()
+        self._gathering_timer: asyncio.TimerHandle | None = None
+        self._streaming: dict[PendingRequest, Answer] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, request: PendingRequest) -> None:
+        """Adds the items of a request."""
+        self.queue.add(request)
+        self.dispatch_soon()
+
+    def abandon(self, request: PendingRequest) -> None:
+        """Drops the waiting items of a request, and ends its stream."""
+        if not request.is_done:
+            self.queue.discard(request)
+        request.abandon()
+        if request in self._streaming:
+            self._streaming[request].cancel()
+
+    def use(self, process: ModelProcess | None) -> None:
+        """Gives further batches to a process; None keeps them waiting."""
+        self._process = process
+        self.dispatch_soon()
+
+    def fail_waiting(self, error: ServiceError) -> None:
+        """Fails all waiting requests."""
+        for request in self.queue.requests():
+            self.queue.discard(request)
+            request.fail(error)
+
+    async def close(self) -> None:
+        """Fails all requests."""
+        self._is_closed = True
+        self.fail_waiting(_stopping())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def dispatch_soon(self) -> None:
+        """Gives batches to idle workers once the event loop has handled what has arrived by now."""
+        if not self._is_dispatching:
+            self._is_dispatching = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._is_dispatching = False
+        process = self._process
+        if process is None or self._gathers():
+            return
+        try:
+            while (n_idle := process.n_idle) and len(self.queue):
+                share = math.ceil(self.queue.tokens / n_idle)
+                batch = self.queue.take(min(share, self._shared.settings.batch_tokens))
+                self._start(self._run(process.request(batch.to_message()), batch))
+        except Exception:
+            LOGGER.exception("the batches of model %s cannot be made; its waiting requests fail", self._name)
+            requests, self.queue = self.queue.requests(), FairQueue()
+            for request in requests:
+                request.fail(_internal_error())
+
+    def _gathers(self) -> bool:
+        """Returns whether the next batch is made a moment later, see `Gathering`."""
+        if self._gathering_timer is not None:
+            self._gathering_timer.cancel()
+            self._gathering_timer = None
+        seconds = self._gathering.seconds_left(len(self.queue), time.monotonic())
+        if seconds > 0:
+            self._gathering_timer = asyncio.get_running_loop().call_later(seconds, self.dispatch_soon)
+        return seconds > 0
+
+    async def _run(self, answer: Answer, batch: Batch) -> None:
+        """Waits for the results of a batch; whatever happens, its requests get answers and its worker a next batch."""
+        start = time.monotonic()
+        try:
+            for unit in batch.units:
+                unit.attempts += 1
+                self._shared.metrics.waited(self._name, start - unit.added)
+            async with asyncio.timeout(self._shared.settings.limits.request_seconds):
+                await self._receive(answer, batch)
+            self.n_finished += 1
+            self._record(batch, time.monotonic() - start)
+        except ProcessEndedError:
+            self._try_again(batch)
+        except TimeoutError:
+            LOGGER.error("a worker of model %s does not answer; it is killed", self._name)
+            answer.kill()
+            _fail_units(batch.units, ServiceError("timeout", "the text was not processed in time"))
+        except asyncio.CancelledError:
+            _fail_units(batch.units, _stopping())
+            raise
+        except Exception:
+            LOGGER.exception("a batch of model %s failed", self._name)
+            answer.kill()
+            _fail_units(batch.units, _internal_error())
+
+    async def _receive(self, answer: Answer, batch: Batch) -> None:
+        if isinstance(request := batch.units[0].request, StreamRequest):
+            await self._receive_parts(answer, request, batch.units[0])
+        else:
+            self._set_results(batch, await answer.next())
+
+    async def _receive_parts(self, answer: Answer, request: StreamRequest, unit: Unit) -> None:
+        self._streaming[request] = answer
+        if request.is_done:  # it was abandoned before its answer was known
+            answer.cancel()
+        try:
+            while "part" in (part := await answer.next()):
+                request.add_part(part["part"])
+        finally:
+            del self._streaming[request]
+        request.set_result(unit, _result(part))
+
+    def _set_results(self, batch: Batch, answer: Mapping[str, Any]) -> None:
+        if "error" in answer:
+            _fail_units(batch.units, _result(answer))
+            return
+        for unit, result in zip(batch.units, answer["results"], strict=True):
+            job = unit.request.job
+            self.estimator.learn(job.task, job.items[unit.index], result)
+            unit.request.set_result(unit, _result(result))
+
+    def _record(self, batch: Batch, seconds: float) -> None:
+        n_tokens = sum(unit.tokens for unit in batch.units)
+        self._shared.throughput.add(n_tokens, seconds)
+        self._shared.metrics.batch(self._name, len(batch.units), n_tokens, seconds)
+        self._gathering.batch_ended(len(batch.units), seconds, time.monotonic())
+
+    def _try_again(self, batch: Batch) -> None:
+        """Puts the items of a dead worker back into the queue, except those that were tried before."""
+        units = [unit for unit in batch.units if not unit.request.is_done]
+        begun = [unit for unit in units if isinstance(unit.request, StreamRequest) and unit.request.has_begun]
+        again = [unit for unit in units if unit.attempts < MAX_ATTEMPTS and unit not in begun and not self._is_closed]
+        error = ServiceError("internal", "the process that worked on the text ended; the text may need too much memory")
+        _fail_units([unit for unit in units if unit not in again], error)
+        self.queue.add_again(again)
+        if again:
+            self._need_process()
+            self.dispatch_soon()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _result(answer: Mapping[str, Any]) -> Result:
+    """Returns a result, or the error that a worker reports in its place."""
+    error = answer.get("error")
+    if error is None:
+        return answer
+    return ServiceError(error["code"], error["message"], param=error["param"])
+
+
+def _fail_units(units: list[Unit], error: Result) -> None:
+    for unit in units:
+        unit.request.set_result(unit, error)
+
+
+def _stopping() -> ServiceError:
+    return ServiceError("unavailable", "the server is stopping")
+
+
+def _internal_error() -> ServiceError:
+    return ServiceError("internal", "the server failed to process the text; its log says why")
