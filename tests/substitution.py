@@ -12,7 +12,7 @@ TARGETS = {
     "attention.library": "transformer.kernels.attention.library",
     "backend.CpuKernelMode": "transformer.training.backend.CpuKernelMode",
     "backend.instruction_set": "transformer.training.backend.instruction_set",
-    "batches.CHUNK": "transformer.data.batches.CHUNK",
+    "token_batching.CHUNK": "transformer.data.token_batching.CHUNK",
     "checkpoint.rmtree": "transformer.training.checkpoint.shutil.rmtree",
     "checkpoint.write_verified_folder": "transformer.training.checkpoint.write_verified_folder",
     "dispatch.gelu": "transformer.training.cpu_ops.dispatch.gelu",

@@ -215,11 +215,11 @@ TRAINING: Final = (
 )  # fmt: skip
 DATA: Final = (
     Fault(
-        "data/batches.py", "batch_tokens // max(1, length))", "batch_tokens // max(1, length) + 1)",
+        "data/token_batching.py", "batch_tokens // max(1, length))", "batch_tokens // max(1, length) + 1)",
         "unit/data/test_preparation.py::test_batches_are_cut_as_late_as_the_budget_allows",
     ),
     Fault(
-        "data/batches.py", "generator.permutation(len(batches))", "range(len(batches))",
+        "data/token_batching.py", "generator.permutation(len(batches))", "range(len(batches))",
         "unit/data/test_preparation.py::test_batches_come_in_random_order",
     ),
     Fault(

@@ -127,7 +127,7 @@ def encode(folder: Path) -> dict[str, Any]:
 
 def iterate(folder: Path) -> dict[str, Any]:
     """Starts from what was prepared and fetches every batch of an epoch."""
-    from transformer.data.batches import plan_epoch
+    from transformer.data.token_batching import batch_by_tokens
 
     figures: dict[str, Any] = {}
     with phase("start_again", figures):
@@ -136,7 +136,7 @@ def iterate(folder: Path) -> dict[str, Any]:
         tokenizers = preparation.train_tokenizers(TokenizerConfig(vocab_size=VOCABULARY))
         corpus = preparation.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH))
     with phase("plan", figures):
-        plan = plan_epoch(corpus.train.lengths, BATCH_TOKENS, SEED, 0)
+        plan = batch_by_tokens(corpus.train.lengths, BATCH_TOKENS, SEED, 0)
     with phase("fetch", figures):
         tokens = sum(corpus.train.fetch(ids).scored_tokens for ids in plan)
     assert tokens == corpus.report.target_tokens
@@ -164,9 +164,9 @@ def steps(folder: Path) -> dict[str, Any]:
     import torch
 
     from transformer import build_transformer
-    from transformer.data.batches import plan_epoch
     from transformer.data.dataset import PairDataset
     from transformer.data.prefetch import prefetch
+    from transformer.data.token_batching import batch_by_tokens
     from transformer.data.token_store import TokenStore
     from transformer.training.config import TrainingConfig
     from transformer.training.objectives.translation import TranslationObjective
@@ -183,8 +183,8 @@ def steps(folder: Path) -> dict[str, Any]:
     state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, SEED)
 
     def ids() -> Generator[Any]:
-        yield from plan_epoch(source.lengths, BATCH_TOKENS, SEED, 0)[-STEPS:]
-        yield from plan_epoch(source.lengths, BATCH_TOKENS, SEED, 1)
+        yield from batch_by_tokens(source.lengths, BATCH_TOKENS, SEED, 0)[-STEPS:]
+        yield from batch_by_tokens(source.lengths, BATCH_TOKENS, SEED, 1)
 
     seconds: list[float] = []
     waits: list[float] = []

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 
 from transformer import build_transformer
 from transformer.data.batch import PairBatch
-from transformer.data.batches import plan_epoch
 from transformer.data.dataset import pair_batch
+from transformer.data.token_batching import batch_by_tokens
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS
@@ -102,7 +102,7 @@ def multi30k(vocabulary: int, n_batches: int) -> tuple[list[PairBatch], int]:
     tokenizer = BytePairTokenizer.train([*sides[0], *sides[1]], TokenizerConfig(vocab_size=vocabulary))
     source, target = ([np.array(ids, np.int32) for ids in tokenizer.encode_batch(side)] for side in sides)
     lengths = np.array([[len(s) + 1, len(t) + 1] for s, t in zip(source, target, strict=True)], np.int32)
-    planned = plan_epoch(lengths, 4096, seed=1, epoch=0)[:n_batches]
+    planned = batch_by_tokens(lengths, 4096, seed=1, epoch=0)[:n_batches]
     batches = [pair_batch([source[i] for i in ids], [target[i] for i in ids]) for ids in planned]
     return batches, tokenizer.vocab_size
 

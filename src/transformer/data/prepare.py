@@ -11,11 +11,11 @@ import numpy as np
 from transformer.data.cache import PreparedDataCache
 from transformer.data.config import DataConfig, file_format
 from transformer.data.dataset import PairDataset
-from transformer.data.filters import DataReport
 from transformer.data.fingerprint import FileSnapshot, file_checksum, fingerprint_inputs
 from transformer.data.inputs import read_files, training_files
 from transformer.data.progress import Progress, silent
 from transformer.data.readers import Pair
+from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore
 from transformer.data.tokens import EncodingJob, read_text

@@ -22,12 +22,13 @@ from transformer.data.encoding import (
     encode_blocks,
     worker_count,
 )  # fmt: skip
-from transformer.data.filters import DataReport, PairFilter
+from transformer.data.filters import PairFilter
 from transformer.data.inputs import read_files, training_files
 from transformer.data.languages import identify_languages
 from transformer.data.progress import Progress
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
+from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError

@@ -14,8 +14,8 @@ from transformer.serving.pairs import LanguagePairs, Route
 from transformer.serving.piece_results import PieceResult, pivoted, read_result
 from transformer.serving.settings import ServerSettings
 from transformer.text.languages import Detection, matching_tag, parse_language, rank_languages
+from transformer.text.line_splitting import word_indices
 from transformer.text.markup_templates import Markup, markup_template
-from transformer.text.sentence_splitting import word_indices
 from transformer.text.templates import Template, plain_template
 
 AUTO: Final = "auto"

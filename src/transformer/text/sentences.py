@@ -1,4 +1,4 @@
-"""Sentences of a text, in any script."""
+"""Sentence splitting (sentence segmentation) of text in any script."""
 
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
@@ -49,7 +49,7 @@ Span = tuple[int, int]
 
 
 def sentence_spans(text: str, language: str = "") -> list[Span]:
-    """Returns the sentences of a text, without the white space between them.
+    """Splits a text into sentences; the spans exclude the white space between them.
 
     The boundaries are those of the library sentencex, which knows the abbreviations of many languages, and those after
     the full stops of scripts without spaces, also within quotes and brackets. A boundary within a number or an address,

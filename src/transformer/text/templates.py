@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from transformer.text.joining import join_sentences
+from transformer.text.line_splitting import LINE_ENDS_AS_SPACES, merge_overlapping, split_line
 from transformer.text.markup import element_spans
 from transformer.text.normalization import split_outer_space
-from transformer.text.sentence_splitting import LINE_ENDS_AS_SPACES, merge_overlapping, split_line
 from transformer.text.sentences import sentence_spans
 
 MAX_PIECE: Final = 500

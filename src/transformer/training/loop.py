@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.batches import plan_epoch
 from transformer.data.prefetch import prefetch
+from transformer.data.token_batching import batch_by_tokens
 from transformer.errors import TrainingError
 from transformer.interfaces import Dataset
 from transformer.training.config import Interval, TrainingConfig
@@ -43,7 +43,7 @@ class Callbacks:
 
 def steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
     """Returns the number of updates of the first epoch, which may differ from later ones if examples are weighted."""
-    return len(plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix))
+    return len(batch_by_tokens(dataset.lengths, config.budget, config.seed, 0, dataset.mix))
 
 
 def iterate_batches(
@@ -52,7 +52,7 @@ def iterate_batches(
     """Yields the batches from a position on, each with the position after it; both depend only on seed and position."""
     epoch, first = position.epoch, position.index
     while True:
-        plan = plan_epoch(dataset.lengths, config.budget, config.seed, epoch, dataset.mix)
+        plan = batch_by_tokens(dataset.lengths, config.budget, config.seed, epoch, dataset.mix)
         for index, ids in enumerate(plan[first:], start=first + 1):
             yield ids, Position(epoch, index) if index < len(plan) else Position(epoch + 1)
         epoch, first = epoch + 1, 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.batches import split_micro
+from transformer.data.token_batching import split_micro
 from transformer.errors import NonFiniteError, TrainingError
 from transformer.interfaces import Batch, Dataset
 from transformer.training.config import TrainingConfig

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from samples import write_lines
 from substitution import substitute
-from transformer.data.batches import epoch_examples, plan_epoch, split_micro
 from transformer.data.config import DataConfig
 from transformer.data.dataset import PairDataset, pair_batch
 from transformer.data.duplicates import DuplicateFinder, pair_digests
-from transformer.data.filters import KEPT, REASONS, DataReport, PairFilter
+from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.prepare import CorpusBuilder
 from transformer.data.ragged import Ragged
 from transformer.data.readers import read_pairs
+from transformer.data.report import DataReport
+from transformer.data.token_batching import batch_by_tokens, epoch_examples, split_micro
 from transformer.data.token_store import MAX_UINT16_VOCAB, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
 from transformer.interfaces import DatasetMix
@@ -138,11 +139,11 @@ def test_an_epoch_holds_every_example_once_within_the_budget(
 ) -> None:
     """Catches a dropped remainder, a repeated example, and a budget that ignores one side or padding."""
     table = np.array(lengths, dtype=np.int32)
-    batches = plan_epoch(table, batch_tokens, seed=1, epoch=epoch)
+    batches = batch_by_tokens(table, batch_tokens, seed=1, epoch=epoch)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     for ids in batches:
         assert len(ids) == 1 or table[ids].max() * len(ids) <= batch_tokens
-    assert len(batches) == len(plan_epoch(table, batch_tokens, seed=2, epoch=epoch + 1))
+    assert len(batches) == len(batch_by_tokens(table, batch_tokens, seed=2, epoch=epoch + 1))
 
 
 @given(
@@ -158,28 +159,28 @@ def test_batches_are_cut_as_late_as_the_budget_allows(longest: list[int], batch_
         else:
             expected.append(1)
     table = np.array([[length, 1] for length in longest], np.int32)
-    assert sorted(expected) == sorted(map(len, plan_epoch(table, batch_tokens, 1, 0)))
+    assert sorted(expected) == sorted(map(len, batch_by_tokens(table, batch_tokens, 1, 0)))
 
 
 def test_the_plan_does_not_depend_on_how_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches positions that restart in each chunk."""
     lengths = np.random.default_rng(0).integers(1, 30, (101, 2)).astype(np.int32)
-    expected = [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)]
-    substitute(monkeypatch, "batches.CHUNK", 7)
-    assert [ids.tolist() for ids in plan_epoch(lengths, 97, 1, 2)] == expected
+    expected = [ids.tolist() for ids in batch_by_tokens(lengths, 97, 1, 2)]
+    substitute(monkeypatch, "token_batching.CHUNK", 7)
+    assert [ids.tolist() for ids in batch_by_tokens(lengths, 97, 1, 2)] == expected
 
 
 def test_ties_are_of_like_length_on_the_other_sides() -> None:
     """Catches a sort by the longest side alone, which leaves padding on the others."""
     lengths = np.random.default_rng(0).integers(1, 17, (2000, 2)).astype(np.int32)
     lengths[:, 0] = 17
-    batches = plan_epoch(lengths, 170, 1, 0)
+    batches = batch_by_tokens(lengths, 170, 1, 0)
     assert max(np.ptp(lengths[ids, 1]) for ids in batches) <= 1
 
 
 def test_an_epoch_of_nothing_has_no_batch() -> None:
     """Catches a batch without examples."""
-    assert plan_epoch(np.zeros((0, 2), np.int32), 7, 1, 0) == []
+    assert batch_by_tokens(np.zeros((0, 2), np.int32), 7, 1, 0) == []
 
 
 def test_whole_weights_repeat_and_fractions_take_turns() -> None:
@@ -195,7 +196,7 @@ def test_whole_weights_repeat_and_fractions_take_turns() -> None:
     assert sum(counts)[16:].tolist() == [10] * 3
     assert (epoch_examples(19, parts, 1, 5) == epochs[5]).all()
     assert (epoch_examples(19, parts, 2, 5) != epochs[5]).any()
-    plan = plan_epoch(np.ones((19, 2), np.int32), 4, 1, 3, parts)
+    plan = batch_by_tokens(np.ones((19, 2), np.int32), 4, 1, 3, parts)
     assert sorted(np.concatenate(plan).tolist()) == sorted(epochs[3].tolist())
 
 
@@ -204,7 +205,7 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
     lengths = np.random.default_rng(0).integers(1, 30, (500, 2)).astype(np.int32)
 
     def plan(seed: int, epoch: int) -> list[list[int]]:
-        return [ids.tolist() for ids in plan_epoch(lengths, 200, seed, epoch)]
+        return [ids.tolist() for ids in batch_by_tokens(lengths, 200, seed, epoch)]
 
     assert plan(1, 4) == plan(1, 4)
     assert plan(1, 4) != plan(1, 5)
@@ -216,7 +217,7 @@ def test_batches_come_in_random_order() -> None:
     """Catches batches that stay sorted by length, so that a run ends every epoch with the longest examples."""
     lengths = np.random.default_rng(0).integers(1, 30, (500, 2)).astype(np.int32)
     epochs = [
-        [int(lengths[ids].max()) for ids in plan_epoch(lengths, 200, seed, epoch)]
+        [int(lengths[ids].max()) for ids in batch_by_tokens(lengths, 200, seed, epoch)]
         for seed in (1, 2)
         for epoch in range(10)
     ]
@@ -230,7 +231,7 @@ def test_batches_come_in_random_order() -> None:
 def test_batches_waste_little() -> None:
     """Catches missing bucketing: half of batches of shuffled examples would be padding."""
     lengths = np.random.default_rng(0).integers(2, 60, (4000, 1)).repeat(2, axis=1).astype(np.int32)
-    batches = plan_epoch(lengths, 1000, 1, 0)
+    batches = batch_by_tokens(lengths, 1000, 1, 0)
     padded = sum(int(lengths[ids].max()) * len(ids) for ids in batches)
     assert lengths[:, 0].sum() / padded > 0.95
 
@@ -319,7 +320,7 @@ def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[DatasetMix,
     lengths = np.random.default_rng(1).integers(1, 60, (1_500_000, 2)).astype(np.int32)
     examples = len(epoch_examples(len(lengths), parts, 1, 0))
     tracemalloc.start()
-    batches = plan_epoch(lengths, 4096, 1, 0, parts)
+    batches = batch_by_tokens(lengths, 4096, 1, 0, parts)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert sum(map(len, batches)) == examples

@@ -8,9 +8,9 @@ import pytest
 
 from samples import digit_pairs, tmx, unit, write_lines
 from transformer.data.config import DataConfig
-from transformer.data.filters import DataReport
 from transformer.data.prepare import CorpusBuilder
 from transformer.data.quality.traits import TraitCounts
+from transformer.data.report import DataReport
 from transformer.data.tokens import BLOCK_CHARACTERS, BLOCK_PAIRS, _divide
 from transformer.errors import DataError
 from transformer.text.lines import MAX_LINE_CHARACTERS

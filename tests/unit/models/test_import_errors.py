@@ -174,28 +174,28 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
     with pytest.raises(BundleError, match=r"missing: a; unknown: p00, .*p07 and 4 more"):
         from_published(table, many)
     with pytest.raises(BundleError, match="rescale_factor=2 is not known"):
-        VIT.read({}, [], {"preprocessor_config.json": b'{"rescale_factor": 2}'})
+        VIT.read_settings({}, [], {"preprocessor_config.json": b'{"rescale_factor": 2}'})
     for wrong in (b'{"do_normalize": false}', b'{"do_center_crop": true}', b'{"resample": 3}', b'{"size": 99}'):
         with pytest.raises(BundleError, match="is not"):
-            VIT.read({}, [], {"preprocessor_config.json": wrong})
+            VIT.read_settings({}, [], {"preprocessor_config.json": wrong})
     with pytest.raises(BundleError, match="architectures='BertForTokenClassification' is not known"):
-        BERT.read({"architectures": ["BertForTokenClassification"]}, [], {})
+        BERT.read_settings({"architectures": ["BertForTokenClassification"]}, [], {})
     with pytest.raises(BundleError, match="num_labels=1: a model with one output"):
-        BERT.read({"num_labels": 1}, ["classifier.weight"], {})
+        BERT.read_settings({"num_labels": 1}, ["classifier.weight"], {})
     modules = b'[{"type": "sentence_transformers.models.Pooling"}]'
     with pytest.raises(BundleError, match=r"1_Pooling/config\.json, which modules\.json names, is missing"):
-        BERT.read({}, [], {"modules.json": modules})
+        BERT.read_settings({}, [], {"modules.json": modules})
     newer = {"modules.json": modules, "1_Pooling/config.json": b'{"pooling_mode": "cls"}'}
-    assert BERT.read({}, [], newer)["embedding"] == "first"
+    assert BERT.read_settings({}, [], newer)["embedding"] == "first"
     with pytest.raises(BundleError, match=r"asks for lasttoken"):
-        BERT.read({}, [], {**newer, "1_Pooling/config.json": b'{"pooling_mode": "lasttoken"}'})
+        BERT.read_settings({}, [], {**newer, "1_Pooling/config.json": b'{"pooling_mode": "lasttoken"}'})
     with pytest.raises(BundleError, match="lower-cases texts beside the tokenizer"):
-        BERT.read({}, [], {"sentence_bert_config.json": b'{"do_lower_case": true}'})
+        BERT.read_settings({}, [], {"sentence_bert_config.json": b'{"do_lower_case": true}'})
     with pytest.raises(ValueError, match="text_tokens=600 exceeds the 512 positions"):
         family("bert").config.model_validate({"text_tokens": 600})
     pooling = {"1_Pooling/config.json": b'{"pooling_mode_max_tokens": true}'}
     with pytest.raises(BundleError, match="asks for pooling_mode_max_tokens"):
-        BERT.read({}, [], pooling)
+        BERT.read_settings({}, [], pooling)
     config = family("bert").config(vocab_size=9, labels=("a", "b"), labels_read="embedding", pooler=False)
     with pytest.raises(BundleError, match="published models tell labels from the pooler"):
         BERT.write_config(config)
@@ -217,10 +217,10 @@ def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
     with pytest.raises(BundleError, match=r"bert\.pooler\.dense\.weight is there twice"):
         BERT.read_weights(family("bert").config(vocab_size=9), doubled)
     rope_settings = {"rope_parameters": {"rope_theta": 1.0}, "rope_scaling": {"rope_theta": 2.0}}
-    assert LLAMA.read(rope_settings, [], {})["base"] == 2.0  # like in `transformers`
+    assert LLAMA.read_settings(rope_settings, [], {})["base"] == 2.0  # like in `transformers`
     for rope in ({"factor": 2.0, "rope_theta": 1.0}, {"partial_rotary_factor": 0.5}):
         with pytest.raises(BundleError, match="factor"):
-            LLAMA.read({"rope_parameters": rope}, [], {})
+            LLAMA.read_settings({"rope_parameters": rope}, [], {})
     for generation_config in (b'{"forced_bos_token_id": 3}', b'{"eos_token_id": [2, 3]}', b'{"bad_words_ids": [[7]]}'):
         with pytest.raises(BundleError, match=r"in generation_config\.json"):
             LLAMA.read_config(family("llama").config, {}, {"generation_config.json": generation_config}, [])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transformer.text.line_splitting import word_indices
 from transformer.text.markup import TAG, markup_tokens
 from transformer.text.markup_templates import Markup, markup_template
-from transformer.text.sentence_splitting import word_indices
 from transformer.text.templates import MAX_PIECE, plain_template
 
 XML = Markup("xml")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from substitution import substitute
 from transformer.text.joining import join_sentences
+from transformer.text.line_splitting import split_line
 from transformer.text.normalization import normalize_spaces
-from transformer.text.sentence_splitting import split_line
 from transformer.text.sentences import BLOCK, CLUSTER, sentence_spans
 
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transformer.errors import ConfigError, DataError
+from transformer.text.line_splitting import split_line
 from transformer.text.lines import LineCounts, decode_lines, read_lines
-from transformer.text.sentence_splitting import split_line
 from transformer.text.sentences import sentence_spans
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig

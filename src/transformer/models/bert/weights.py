@@ -47,7 +47,7 @@ FIXED: Final[dict[str, tuple[object, ...]]] = {
 }  # fmt: skip
 
 
-def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read_settings(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name; the parameter names determine the heads."""
     check_settings(published, FIXED)
     check_architectures(published, ARCHITECTURES)
@@ -132,8 +132,8 @@ def write_files(config: BertConfig) -> dict[str, object]:
     }
 
 
-def write(config: BertConfig) -> dict[str, object]:
-    """Returns the settings that `read` reads.
+def write_settings(config: BertConfig) -> dict[str, object]:
+    """Returns the settings that `read_settings` reads.
 
     Raises:
         BundleError: The format does not support the model.
@@ -151,8 +151,8 @@ def write(config: BertConfig) -> dict[str, object]:
     return {"architectures": [architecture], "hidden_act": activation, **write_labels(config.labels)}
 
 
-def table(config: BertConfig) -> list[ParameterMapping]:
-    """Returns the mapping of every parameter."""
+def weight_names(config: BertConfig) -> list[ParameterMapping]:
+    """Maps the weight names of BERT to the parameters here."""
     embedding = "embed.tokens.embedding.weight"
     tied = ("masked_head.projection_layer.proj.weight",) if config.masked else ()
     entries = [
@@ -190,7 +190,8 @@ def table(config: BertConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("bert",), ARCHITECTURES, SETTINGS, table, read, write, ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
+    ("bert",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
+    ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
     heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", inputs=(*INPUTS, "token_type_ids"),
     frame="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},
     write_files=write_files,

@@ -28,7 +28,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read_settings(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     del names, files
     check_architectures(published, ARCHITECTURES)
@@ -38,15 +38,15 @@ def read(published: JsonObject, names: Collection[str], files: Mapping[str, byte
     return {"activation": map_choice(published, "activation_function", ACTIVATION_NAMES, "gelu_new")}
 
 
-def write(config: GptConfig) -> dict[str, object]:
-    """Returns the settings that `read` reads."""
+def write_settings(config: GptConfig) -> dict[str, object]:
+    """Returns the settings that `read_settings` reads."""
     activation = PUBLISHED_ACTIVATIONS[config.activation]
     dropout = config.dropout if config.embedding_dropout is None else config.embedding_dropout
     return {"architectures": ["GPT2LMHeadModel"], "activation_function": activation, "embd_pdrop": dropout}
 
 
-def table(config: GptConfig) -> list[ParameterMapping]:
-    """Returns the mapping of every parameter.
+def weight_names(config: GptConfig) -> list[ParameterMapping]:
+    """Maps the weight names of GPT-2 to the parameters here.
 
     All matrices except embeddings are published transposed, and those of queries, keys and values as one.
     """
@@ -70,7 +70,8 @@ def table(config: GptConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("gpt2",), ARCHITECTURES, SETTINGS, table, read, write, prefix="transformer.", heads=("lm_head.",),
+    ("gpt2",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
+    prefix="transformer.", heads=("lm_head.",),
     ids={"bos_id": ("bos_token_id", 50256), "eos_id": ("eos_token_id", 50256), "pad_id": ("pad_token_id", None)},
     write_files=language_model_files, ignored=r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
 )  # fmt: skip

@@ -48,10 +48,10 @@ class HuggingFaceFormat(Generic[C]):
         model_types: Supported values of `model_type`; the first is written.
         architectures: Supported classes of `transformers`.
         settings: Published name and default of each setting of this package.
-        table: Function that returns the mapping of every parameter of a configuration.
-        read: Function that returns further settings of this package from a published configuration, the names of the
-            parameters and the small files beside it; it rejects unsupported values.
-        write: Function that returns further published settings of a configuration.
+        weight_names: Function that returns the published names of the weights of a configuration.
+        read_settings: Function that returns further settings of this package from a published configuration, the names
+            of the parameters and the small files beside it; it rejects unsupported values.
+        write_settings: Function that returns further published settings of a configuration.
         ids: Published name and default of each setting that is the id of a special token.
         required: Special tokens that a model needs.
         special: Name of each special token by its published role, if the tokenizer does not name it.
@@ -66,9 +66,9 @@ class HuggingFaceFormat(Generic[C]):
     model_types: tuple[str, ...]
     architectures: tuple[str, ...] = ()
     settings: Mapping[str, tuple[str, object]] = field(default_factory=dict[str, tuple[str, object]])
-    table: Callable[[C], Sequence[ParameterMapping]] = lambda _: ()
-    read: Callable[[JsonObject, Collection[str], Mapping[str, bytes]], Mapping[str, object]] = lambda *_: {}
-    write: Callable[[C], Mapping[str, object]] = lambda _: {}
+    weight_names: Callable[[C], Sequence[ParameterMapping]] = lambda _: ()
+    read_settings: Callable[[JsonObject, Collection[str], Mapping[str, bytes]], Mapping[str, object]] = lambda *_: {}
+    write_settings: Callable[[C], Mapping[str, object]] = lambda _: {}
     ids: Mapping[str, tuple[str, int | None]] = field(default_factory=dict[str, tuple[str, int | None]])
     required: tuple[str, ...] = ()
     special: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -116,13 +116,13 @@ class HuggingFaceFormat(Generic[C]):
         if "eos_id" in self.ids:
             start, never = values.get("start_id"), [values.get(f"{role}_id") for role in ("pad", "start", "bos")]
             check_generation(published, files, start=start, end=values["eos_id"], never=never, n_tokens=n_tokens)
-        return kind.model_validate({**values, **self.read(published, self._full_names(names), files)})
+        return kind.model_validate({**values, **self.read_settings(published, self._full_names(names), files)})
 
     def write_config(self, config: C) -> dict[str, object]:
         """Returns the config.json that `read_config` reads."""
         values = config.model_dump()
         settings = {hf_name: values[our_name] for our_name, (hf_name, _) in {**self.settings, **self.ids}.items()}
-        return {"model_type": self.model_types[0], **settings, **self.write(config)}
+        return {"model_type": self.model_types[0], **settings, **self.write_settings(config)}
 
     def read_weights(self, config: C, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Converts published tensors to the parameters of this package, by name.
@@ -131,11 +131,11 @@ class HuggingFaceFormat(Generic[C]):
             BundleError: Parameters are missing or unknown.
         """
         named = dict(zip(self._full_names(tensors), tensors.values(), strict=True))
-        return from_published(self.table(config), named, self.ignored)
+        return from_published(self.weight_names(config), named, self.ignored)
 
     def write_weights(self, config: C, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the tensors that `read_weights` reads."""
-        return to_published(self.table(config), state)
+        return to_published(self.weight_names(config), state)
 
     def read_tokenizers(self, config: C, files: Mapping[str, bytes]) -> TokenizerPair:
         """Reads the tokenizer of a published model, which becomes both sides of the pair.

@@ -1,4 +1,4 @@
-"""Mapping between published parameter names and those of this package; one table per family serves both directions."""
+"""Conversion between published weights (`state_dict` keys) and the parameters here, by one table per family."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence

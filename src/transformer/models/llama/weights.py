@@ -26,7 +26,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def read(published: JsonObject, *_: object) -> dict[str, object]:
+def read_settings(published: JsonObject, *_: object) -> dict[str, object]:
     """Reads the base of the rotary frequencies and checks the other settings."""
     check_architectures(published, ARCHITECTURES)
     check_settings(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
@@ -40,14 +40,14 @@ def read(published: JsonObject, *_: object) -> dict[str, object]:
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
 
 
-def write(config: LlamaConfig) -> dict[str, object]:
-    """Returns the settings that `read` reads."""
+def write_settings(config: LlamaConfig) -> dict[str, object]:
+    """Returns the settings that `read_settings` reads."""
     rope = {"rope_theta": config.base, "rope_type": "default"}
     return {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_parameters": rope}
 
 
-def table(config: LlamaConfig) -> list[ParameterMapping]:
-    """Returns the mapping of every parameter."""
+def weight_names(config: LlamaConfig) -> list[ParameterMapping]:
+    """Maps the weight names of Llama to the parameters here."""
     entries = embedding_and_output("model.embed_tokens.weight", "lm_head.weight", shared=config.share_embeddings)
     for number in range(config.N):
         hf_name, our_name = f"model.layers.{number}", f"decoder.layers.{number}"
@@ -66,7 +66,8 @@ def table(config: LlamaConfig) -> list[ParameterMapping]:
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("llama",), ARCHITECTURES, SETTINGS, table, read, write, special={"unk_token": "<unk>"},
+    ("llama",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
+    special={"unk_token": "<unk>"},
     ignored=r".*rotary_emb\.inv_freq",
     ids={"bos_id": ("bos_token_id", 1), "eos_id": ("eos_token_id", 2), "pad_id": ("pad_token_id", None)},
     write_files=language_model_files,

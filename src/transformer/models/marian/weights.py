@@ -66,7 +66,7 @@ SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, TARGET_VOCABULARY_FILE = (
 )  # fmt: skip
 
 
-def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read_settings(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name; vocabulary sizes are in the ids of this package."""
     del names
     check_architectures(published, ARCHITECTURES)
@@ -94,8 +94,8 @@ def read(published: JsonObject, names: Collection[str], files: Mapping[str, byte
     return {**settings, **sizes}
 
 
-def write(config: MarianConfig) -> dict[str, object]:
-    """Returns the settings that `read` reads."""
+def write_settings(config: MarianConfig) -> dict[str, object]:
+    """Returns the settings that `read_settings` reads."""
     return {
         "architectures": ["MarianMTModel"], "activation_function": PUBLISHED_ACTIVATIONS[config.activation],
         "vocab_size": published_size(config, config.vocab_sizes[0]),
@@ -174,8 +174,8 @@ def matrices(share_embeddings: str) -> list[ParameterMapping]:
     return [ParameterMapping(OWN[0], (SOURCE,)), ParameterMapping(OWN[1], (TARGET,)), ParameterMapping(HEAD, (OUTPUT,))]
 
 
-def table(config: MarianConfig) -> list[ParameterMapping]:
-    """Returns the mapping of every parameter, with token ids as published."""
+def weight_names(config: MarianConfig) -> list[ParameterMapping]:
+    """Maps the weight names of Marian to the parameters here, with token ids as published."""
     return [
         *layers(config), *matrices(config.share_embeddings),
         ParameterMapping("final_logits_bias", (BIAS,), added_axes=1),
@@ -289,5 +289,6 @@ def write_files(config: MarianConfig) -> dict[str, object]:
 
 
 FORMAT: Final = MarianFormat(
-    ("marian",), ARCHITECTURES, SETTINGS, table, read, write, ids=IDS, required=tuple(IDS), write_files=write_files
-)
+    ("marian",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
+    ids=IDS, required=tuple(IDS), write_files=write_files,
+)  # fmt: skip

@@ -43,7 +43,7 @@ Other readers of the format use `dropout_rate` instead.
 """
 
 
-def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read_settings(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     del files
     has_output = OUTPUT in names  # which says more than the configuration: transformers 5 writes "tied" of all models
@@ -62,8 +62,8 @@ def read(published: JsonObject, names: Collection[str], files: Mapping[str, byte
     }  # fmt: skip
 
 
-def write(config: T5Config) -> dict[str, object]:
-    """Returns the settings that `read` reads."""
+def write_settings(config: T5Config) -> dict[str, object]:
+    """Returns the settings that `read_settings` reads."""
     plain = {"gelu_tanh": "gelu"} if config.gated else PUBLISHED_ACTIVATIONS
     network = plain.get(config.activation, config.activation)
     return {
@@ -80,8 +80,8 @@ def write_files(config: T5Config) -> dict[str, object]:
     return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
 
 
-def table(config: T5Config) -> list[ParameterMapping]:
-    """Returns the mapping of every parameter."""
+def weight_names(config: T5Config) -> list[ParameterMapping]:
+    """Maps the weight names of T5 to the parameters here."""
     shares_output = config.share_embeddings == "all"
     projection = "projection_layer.proj.weight"
     tied = ("tgt_embed.embedding.weight",) + ((projection,) if shares_output else ())
@@ -126,7 +126,8 @@ def _layer(config: T5Config, hf_name: str, our_name: str) -> list[ParameterMappi
 
 
 FORMAT: Final = HuggingFaceFormat(
-    ("t5",), ARCHITECTURES, SETTINGS, table, read, write, special={"unk_token": "<unk>"}, frame="$A [EOS]",
+    ("t5",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
+    special={"unk_token": "<unk>"}, frame="$A [EOS]",
     ids={
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
     },

@@ -41,7 +41,7 @@ PROCESSED: Final[dict[str, tuple[object, ...]]] = {
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 
-def read(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
+def read_settings(published: JsonObject, names: Collection[str], files: Mapping[str, bytes]) -> dict[str, object]:
     """Reads the settings that need more than another name."""
     sizes = {
         our_name: setting(published, our_name, default)
@@ -77,8 +77,8 @@ def _least(numbers: list[float]) -> tuple[float, ...]:
     return tuple(numbers if len(set(numbers)) > 1 else numbers[:1])
 
 
-def write(config: VitConfig) -> dict[str, object]:
-    """Returns the settings that `read` reads."""
+def write_settings(config: VitConfig) -> dict[str, object]:
+    """Returns the settings that `read_settings` reads."""
     return {
         "architectures": ["ViTForImageClassification" if config.labels else "ViTModel"],
         "image_size": _one(config.image_size), "patch_size": _one(config.patch_size),
@@ -106,8 +106,8 @@ def _one(size: tuple[int, int]) -> int | list[int]:
     return size[0] if size[0] == size[1] else list(size)
 
 
-def table(config: VitConfig) -> list[ParameterMapping]:
-    """Returns the mapping of every parameter."""
+def weight_names(config: VitConfig) -> list[ParameterMapping]:
+    """Maps the weight names of ViT to the parameters here."""
     entries = [
         ParameterMapping("vit.embeddings.cls_token", ("first",), added_axes=2),
         ParameterMapping("vit.embeddings.position_embeddings", ("positions.embedding.weight",), added_axes=1),
@@ -135,9 +135,9 @@ FORMAT: Final = HuggingFaceFormat(
     ("vit",),
     ARCHITECTURES,
     SETTINGS,
-    table,
-    read,
-    write,
+    weight_names,
+    read_settings,
+    write_settings,
     prefix="vit.",
     heads=("classifier.",),
     write_files=write_files,

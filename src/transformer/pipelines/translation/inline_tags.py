@@ -13,8 +13,8 @@ from typing import Final
 
 import regex
 
+from transformer.text.line_splitting import merge_overlapping
 from transformer.text.markup import BLOCK_ELEMENTS, TAG, Token, markup_tokens, matching_tags
-from transformer.text.sentence_splitting import merge_overlapping
 from transformer.text.sentences import Span
 
 UNIT: Final = re.compile(r"\w+|[^\w\s]")

@@ -12,8 +12,8 @@ from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.terminology import without_addresses
 from transformer.pipelines.translation.unseen import UnseenCharacters
+from transformer.text.line_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.normalization import split_outer_space
-from transformer.text.sentence_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.sentences import Span, has_letter, sentence_spans
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair

@@ -9,7 +9,7 @@ Schedule = Callable[[int], float]
 
 
 def paper_peak(d_model: int, warmup_steps: int) -> float:
-    """Computes the peak of the paper's schedule, (d_model * warmup_steps)^-0.5, reached at the end of the warm-up.
+    """Computes the peak of the Noam schedule, (d_model * warmup_steps)^-0.5, reached at the end of the warm-up.
 
     Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3 at step = warmup_steps.
     """
@@ -17,7 +17,7 @@ def paper_peak(d_model: int, warmup_steps: int) -> float:
 
 
 def paper_schedule(d_model: int, warmup_steps: int) -> Schedule:
-    """Implements d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5), with steps counted from 1.
+    """Computes the Noam schedule, d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5); steps count from 1.
 
     Source: Vaswani et al. 2017, Sec. 5.3, Eq. 3.
     """
@@ -47,7 +47,7 @@ def cosine_schedule(peak: float, warmup_steps: int, decay_steps: int) -> Schedul
 
 
 def constant_schedule(peak: float, warmup_steps: int) -> Schedule:
-    """Rises linearly to the peak, then stays constant."""
+    """Rises linearly to the peak (warm-up), then stays constant."""
     return lambda step: peak * min(1.0, step / warmup_steps)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.data.batches import plan_epoch, split_micro
+from transformer.data.token_batching import batch_by_tokens, split_micro
 from transformer.interfaces import Dataset, SupportsFlopCount
 from transformer.training.config import TrainingConfig
 from transformer.training.distributed.data_parallel import unwrap
@@ -51,7 +51,7 @@ def plan_run(
     Raises:
         ConfigError: The largest batch does not fit into memory.
     """
-    batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
+    batches = batch_by_tokens(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     lines: list[str] = []
     objective = unwrap(state.objective)
     if isinstance(objective, SupportsFlopCount):
@@ -84,7 +84,7 @@ def choose_batch_tokens(state: TrainingState, dataset: Dataset, config: Training
 
 def _largest_micro_batches(dataset: Dataset, config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
     """Returns the micro-batches of an epoch that may need most memory."""
-    batches = plan_epoch(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
+    batches = batch_by_tokens(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
     return [split_micro(ids, config.accumulation or 1)[0] for ids in worst_batches(dataset, batches)]
 
 

@@ -14,7 +14,7 @@ from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Transla
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.pipelines.translation.terminology import Terminology
-from transformer.text.sentence_splitting import SplitLine
+from transformer.text.line_splitting import SplitLine
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 

@@ -1,4 +1,4 @@
-"""The plan of an epoch: batches as a pure function of lengths, weights, token budget, seed and epoch."""
+"""Batching by tokens: the batches of an epoch as a pure function of lengths, weights, token budget, seed and epoch."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,10 +13,10 @@ CHUNK: Final = 1 << 18
 """Examples processed at a time, so that temporary memory does not grow with the corpus."""
 
 
-def plan_epoch(
+def batch_by_tokens(
     lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, mix: Sequence[DatasetMix] = ()
 ) -> list[NDArray[np.uint32]]:
-    """Divides an epoch into batches of examples of similar length, in random order.
+    """Batches an epoch by tokens: examples of similar length share a batch (bucketing), in random order.
 
     Every example of the epoch is in exactly one batch. Examples are shuffled, then sorted by their longest side; ties
     are ordered by the lengths of the other sides, then as shuffled. The sorted examples are cut so that longest side x
@@ -129,5 +129,5 @@ def _examples_in(keys: NDArray[np.uint64], order: NDArray[np.uint32]) -> NDArray
 
 
 def split_micro(ids: NDArray[np.integer], accumulation: int) -> list[NDArray[np.integer]]:
-    """Splits a batch into up to `accumulation` non-empty micro-batches of nearly equal size."""
+    """Splits a batch for gradient accumulation into up to `accumulation` micro-batches, none of them empty."""
     return [part for part in np.array_split(ids, accumulation) if len(part)]

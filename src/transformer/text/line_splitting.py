@@ -1,4 +1,4 @@
-"""Splitting of lines into pieces that fit a model."""
+"""Splitting of lines that are too long for a model: sentences are packed into pieces of limited length."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
