@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from pydantic import TypeAdapter
 
 from samples import ROOT
 from transformer.bundle import Bundle, save_bundle
@@ -91,7 +92,7 @@ def run_with_engine(
     metrics = RecordingMetrics()
     chosen = {"workers": 1, "precision": "float32", "device": "cpu", **settings}
     named = {name: str(path) for name, path in models.items()}
-    engine = ProcessEngine(ServerSettings.model_validate({"models": named, **chosen}), metrics)
+    engine = ProcessEngine(TypeAdapter(ServerSettings).validate_python({"models": named, **chosen}), metrics)
     engine.start()
 
     async def limited() -> T:

@@ -138,7 +138,7 @@ def running_server(
     **settings: Any,
 ) -> Iterator[RunningServer]:
     """Runs a server with the given settings until the end of the context."""
-    limits = Limits.model_validate(settings.pop("limits", {}))
+    limits = Limits(**settings.pop("limits", {}))
     chosen = ServerSettings(models={"en-de": "en-de"}, port=0, log="json", limits=limits, **settings)
     engine = engine or FakeEngine()
     counted, metrics, stream = CountedEngine(engine), ServerMetrics(), io.StringIO()

@@ -1,9 +1,11 @@
-"""Writes the pages of the reference that come from the code: each command with its options, and each key of a recipe.
+"""Writes the pages of the reference that come from the code: options of commands, keys of recipes, server settings.
 
 They are written to `docs/reference/_generated` before Sphinx reads the pages, and are not kept in git.
 """
 
+import json
 import re
+from dataclasses import MISSING, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,24 @@ def recipe_page() -> str:
     return "\n".join(lines)
 
 
+def settings_table(config: type) -> str:
+    """Returns a table of the settings of the server, or of its limits, whose last column is what clients get."""
+    from transformer.cli.fields import facts_of
+    from transformer.serving.settings import Answer
+
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for facts in facts_of(config):
+        default = "" if is_dataclass(facts.default) or facts.default is MISSING else f"`{_toml(facts.default)}`"
+        answers = [f"; beyond it: {entry.text}" for entry in facts.metadata if isinstance(entry, Answer)]
+        lines.append(f"| `{facts.name}` | {default} | {_escaped(facts.help)}{''.join(answers)} |")
+    return "\n".join([*lines, ""])
+
+
+def _toml(value: Any) -> str:
+    """Returns a default as it is written in a file; a file leaves None out."""
+    return "none" if value is None else json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
 def _prose(text: str) -> str:
     """Returns the text of a command in Markdown: examples as code, and options within sentences too."""
     text = re.sub(r"^Example: (transformer [^\n]+)$", r"```sh\n\1\n```", text, flags=re.MULTILINE)
@@ -75,7 +95,14 @@ def _escaped(text: str) -> str:
 def write_pages(app: Sphinx) -> None:
     """Writes the pages that have changed, so that Sphinx reads only those again."""
     (FOLDER / "commands").mkdir(parents=True, exist_ok=True)
-    pages = {**command_pages(), "recipe-keys.md": recipe_page()}
+    from transformer.serving.settings import Limits, ServerSettings
+
+    pages = {
+        **command_pages(),
+        "recipe-keys.md": recipe_page(),
+        "server-settings.md": settings_table(ServerSettings),
+        "server-limits.md": settings_table(Limits),
+    }
     for path in FOLDER.rglob("*.md"):
         if path.relative_to(FOLDER).as_posix() not in pages:
             path.unlink()

@@ -86,7 +86,7 @@ def _describe(entry: ErrorDetails, max_depth: int | None) -> tuple[str, str]:
     kind = entry["type"]
     if kind == "value_error":
         return entry["msg"].removeprefix("Value error, "), ""
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{key} is not a known key", ""
     if kind == "missing":
         return f"{key} is missing", ""

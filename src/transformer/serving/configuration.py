@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from transformer.config import describe_problems
 from transformer.errors import ConfigError
@@ -35,7 +35,7 @@ def load_settings(
     if not values.get("models"):
         raise ConfigError("no model is given; name a model folder, e.g. `transformer serve runs/first`")
     try:
-        return ServerSettings.model_validate(values)
+        return TypeAdapter(ServerSettings).validate_python(values)
     except ValidationError as error:
         origin = "" if path is None else f" (settings from {path} and the command line)"
         raise ConfigError(f"{describe_problems(error)}{origin}") from error

@@ -1,109 +1,124 @@
-"""Settings of the server, from command-line flags and a TOML file."""
+"""Settings of the server. The options of `transformer serve` and the tables of the reference are made from them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from annotated_types import Ge, Gt, Le, MinLen, doc
 
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Count = Annotated[int, Ge(0)]
+Positive = Annotated[int, Ge(1)]
+Seconds = Annotated[float, Gt(0)]
 
 
-class Limits(_Section):
-    """Limits on what clients may ask for; 0 switches a limit off where its field allows 0.
+@dataclass(frozen=True)
+class Answer:
+    """What a client gets beyond a limit."""
 
-    Attributes:
-        body_bytes: Size of a request's body.
-        characters: Characters of all texts of a request.
-        texts: Texts of a request.
-        alternatives: Translations or continuations of a text.
-        beam: Beam size.
-        tokens: Tokens of a generated continuation.
-        queue_tokens: Estimated tokens of all waiting texts; beyond it, requests are answered with 429. Requests are
-            accepted whole, so the last one may exceed it.
-        concurrent: Requests of a client at a time; 0 for unlimited.
-        per_minute: Requests of a client in a minute, with bursts of as many in 10 seconds; 0 for unlimited.
-        connections: Open connections.
-        headers_bytes: Size of a request's headers.
-        request_seconds: Time until a request is answered with 504.
-        headers_seconds: Time until a connection that has not sent its headers is closed.
-        body_seconds: Time until a connection that has not sent its body is closed.
-        keep_alive_seconds: Time until an idle connection is closed.
-        shutdown_seconds: Time that requests have to finish after SIGTERM.
-        glossaries: Stored glossaries of a client.
-        glossary_terms: Terms of a glossary.
-    """
-
-    body_bytes: Positive = 4 << 20
-    characters: Positive = 200_000
-    texts: Positive = 2048
-    alternatives: Positive = 10
-    beam: Positive = 10
-    tokens: Positive = 4096
-    queue_tokens: Positive = 500_000
-    concurrent: Count = 100
-    per_minute: Count = 6000
-    connections: Positive = 2048
-    headers_bytes: Positive = 64 << 10
-    request_seconds: Seconds = 300
-    headers_seconds: Seconds = 10
-    body_seconds: Seconds = 60
-    keep_alive_seconds: Seconds = 75
-    shutdown_seconds: Seconds = 300
-    glossaries: Count = 100
-    glossary_terms: Positive = 10_000
+    text: str
 
 
-class ServerSettings(_Section):
-    """Settings of the server.
+CLOSED: Final = Answer("closed")
+BAD_REQUEST, TOO_LARGE, TOO_MANY = Answer("400"), Answer("413"), Answer("429")
 
-    Attributes:
-        models: Model folders, run folders or names of installed models, by the names that clients use.
-        host: Address to listen on.
-        port: Port to listen on; 0 chooses a free one.
-        workers: Processes that compute for each loaded model; None is one per processor core, up to 8, and 1 on a GPU.
-        device: "auto", "cpu" or "cuda".
-        precision: "auto", "float32", "bf16" or "int8".
-        preload: Whether all models are loaded before the first request; otherwise each at its first request.
-        memory_mb: Memory in MB above which the least recently used models are unloaded; 0 for unlimited.
-        watch_seconds: Interval in which model folders are checked for changes; 0 checks on SIGHUP alone.
-        deterministic: Whether each line is translated alone, so that answers do not depend on other requests.
-        beam: Beam size where a request names none; at least 8 with terms or protected spans.
-        batch_tokens: Maximum estimated number of tokens in a batch; a beam of k counts each k times.
-        keys: File of hashed API keys, see `transformer.serving.keys`; without it, everybody may use the server.
-        cors: Origins whose pages may use the server from a browser; "*" is all of them.
-        proxies: Addresses or networks of reverse proxies whose X-Forwarded-For is trusted.
-        root_path: Path under which a reverse proxy shows the server, e.g. "/translate".
-        glossaries: Folder in which glossaries of clients are kept; None keeps them in memory.
-        log: Format of the log on standard error: "json", "text" or "none".
-        log_texts: Whether the log contains the texts of requests.
-        page: Whether the web page is served at /.
-        limits: Limits on what clients may ask for.
-    """
 
-    models: dict[str, str] = Field(min_length=1)
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 5000
-    workers: Annotated[int, Field(ge=1, le=64)] | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["auto", "float32", "bf16", "int8"] = "auto"
-    preload: bool = False
-    memory_mb: Count = 0
-    watch_seconds: Annotated[float, Field(ge=0)] = 0
-    deterministic: bool = False
-    beam: Positive = 1
-    batch_tokens: Positive = 4096
-    keys: Path | None = None
-    cors: tuple[str, ...] = ()
-    proxies: tuple[str, ...] = ()
-    root_path: str = ""
-    glossaries: Path | None = None
-    log: Literal["json", "text", "none"] = "text"
-    log_texts: bool = False
-    page: bool = True
-    limits: Limits = Limits()
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits on what clients may ask for."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+    body_bytes: Annotated[Positive, doc("size of a request's body"), TOO_LARGE] = 4 << 20
+    characters: Annotated[Positive, doc("characters of all texts of a request"), TOO_LARGE] = 200_000
+    texts: Annotated[Positive, doc("texts of a request"), TOO_LARGE] = 2048
+    alternatives: Annotated[Positive, doc("translations or continuations of a text"), BAD_REQUEST] = 10
+    beam: Annotated[Positive, doc("beam size"), BAD_REQUEST] = 10
+    tokens: Annotated[Positive, doc("tokens of a generated continuation"), BAD_REQUEST] = 4096
+    queue_tokens: Annotated[
+        Positive,
+        doc("estimated tokens of all waiting texts; a request is accepted whole, so the last one may exceed it"),
+        TOO_MANY,
+    ] = 500_000
+    concurrent: Annotated[Count, doc("requests of a client at a time; 0 is no limit"), TOO_MANY] = 100
+    per_minute: Annotated[
+        Count,
+        doc("requests of a client in a minute, of which as many as fit 10 seconds may come at once; 0 is no limit"),
+        TOO_MANY,
+    ] = 6000
+    connections: Annotated[
+        Positive, doc("open connections; beyond it an idle one is closed"), Answer("503 if none is idle")
+    ] = 2048
+    headers_bytes: Annotated[Positive, doc("size of a request's headers"), Answer("431")] = 64 << 10
+    request_seconds: Annotated[
+        Seconds, doc("seconds until a request that is not finished is given up"), Answer("504")
+    ] = 300
+    headers_seconds: Annotated[
+        Seconds, doc("seconds in which a connection must send its headers"), Answer("408, closed")
+    ] = 10
+    body_seconds: Annotated[Seconds, doc("seconds in which a connection must send its body"), Answer("408, closed")] = (
+        60
+    )
+    keep_alive_seconds: Annotated[Seconds, doc("seconds until an idle connection is closed"), CLOSED] = 75
+    shutdown_seconds: Annotated[Seconds, doc("seconds that requests have to finish after SIGTERM"), CLOSED] = 300
+    glossaries: Annotated[Count, doc("stored glossaries of a client; 0 allows none"), BAD_REQUEST] = 100
+    glossary_terms: Annotated[Positive, doc("terms of a glossary"), BAD_REQUEST] = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Settings of the server."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+    models: Annotated[
+        Mapping[str, str],
+        MinLen(1),
+        doc("table of model folders, run folders or names of installed models, by the names that clients use"),
+    ]
+    host: Annotated[str, doc("address to listen on; 0.0.0.0 is all addresses of the machine")] = "127.0.0.1"
+    port: Annotated[int, Ge(0), Le(65535), doc("port to listen on; 0 chooses a free one")] = 5000
+    workers: (
+        Annotated[
+            int,
+            Ge(1),
+            Le(64),
+            doc(
+                "processes that compute for each loaded model, with one thread each; default: one per processor core "
+                "up to 8, or 1 on a GPU"
+            ),
+        ]
+        | None
+    ) = None
+    device: Annotated[Literal["auto", "cpu", "cuda"], doc("device to compute on; auto: a GPU if there is one")] = "auto"
+    precision: Annotated[
+        Literal["auto", "float32", "bf16", "int8"], doc("precision of the weights; auto: the fastest exact enough")
+    ] = "auto"
+    preload: Annotated[bool, doc("load all models at the start; otherwise each at its first request")] = False
+    memory_mb: Annotated[
+        Count, doc("memory in MB above which the least recently used models are unloaded; 0 is no limit")
+    ] = 0
+    watch_seconds: Annotated[
+        float, Ge(0), doc("seconds between looks for changed model folders; 0 looks only after SIGHUP")
+    ] = 0
+    deterministic: Annotated[bool, doc("translate each line alone, so that answers never depend on other requests")] = (
+        False
+    )
+    beam: Annotated[Positive, doc("beam size where a request names none; at least 8 with terms or protected spans")] = 1
+    batch_tokens: Annotated[
+        Positive, doc("maximum estimated number of tokens in a batch; a beam of k counts each k times")
+    ] = 4096
+    keys: Annotated[Path | None, doc("file of hashed API keys; without it, everybody may use the server")] = None
+    cors: Annotated[
+        tuple[str, ...],
+        doc("origin, e.g. https://example.com, whose pages may use the server from a browser; * is all"),
+    ] = ()
+    proxies: Annotated[
+        tuple[str, ...], doc("address or network of a reverse proxy whose X-Forwarded-For is trusted")
+    ] = ()
+    root_path: Annotated[str, doc("path under which a reverse proxy shows the server, e.g. /mt")] = ""
+    glossaries: Annotated[
+        Path | None, doc("folder in which stored glossaries are kept; without it, they are lost at the end")
+    ] = None
+    log: Annotated[Literal["json", "text", "none"], doc("format of the log on standard error")] = "text"
+    log_texts: Annotated[bool, doc("write the texts of requests to the log")] = False
+    page: Annotated[bool, doc("serve the web page at /")] = True
+    limits: Annotated[Limits, doc("table of the limits below")] = Limits()

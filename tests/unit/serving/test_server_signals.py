@@ -16,6 +16,7 @@ from serving_http import SECONDS
 
 PROGRAM = """
 import asyncio, sys
+from pathlib import Path
 sys.path[:0] = {paths!r}
 from serving_fakes import FakeEngine
 from serving_http import OPERATIONS
@@ -35,7 +36,7 @@ class Engine(FakeEngine):
         log.write("accepted")
         return await super().run_each(job)
 
-settings = ServerSettings(models={{"en-de": "en-de"}}, keys={keys!r})
+settings = ServerSettings(models={{"en-de": "en-de"}}, keys={keys})
 engine, log, access = Engine(), ServerLog("json"), Access(settings)
 app = create_app(Services(settings, engine, None, None, ServerMetrics()), access, log, OPERATIONS)
 server = StoppableServer(app, settings, engine, access, log)
@@ -49,7 +50,7 @@ Process = subprocess.Popen[str]
 @contextmanager
 def started(keys: Path | None = None) -> Iterator[tuple[Process, http.client.HTTPConnection]]:
     """Starts a server whose engine answers after a byte on standard input."""
-    program = PROGRAM.format(paths=sys.path, keys=keys and str(keys))
+    program = PROGRAM.format(paths=sys.path, keys=keys and f"Path({str(keys)!r})")
     pipe = subprocess.PIPE
     process = subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     try:
