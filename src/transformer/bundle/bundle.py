@@ -19,7 +19,7 @@ from transformer.bundle.weights import (
     load_dequantized,
     load_parameters,
     load_quantized,
-    quantize,
+    quantize_weights,
     tensors_and_ties,
 )
 from transformer.config import describe_error
@@ -135,7 +135,7 @@ def save_quantized(folder: Path, bundle: Bundle) -> None:
     Raises:
         BundleError: The folder is not empty.
     """
-    _save(folder, bundle, "int8", *quantize(bundle.model))
+    _save(folder, bundle, "int8", *quantize_weights(bundle.model))
 
 
 def _save(folder: Path, bundle: Bundle, precision: str, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:

@@ -61,8 +61,12 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str
     _tie(model, tied)
 
 
-def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Packs a model in int8, in place; returns the tensors to store, and the name of each alias."""
+def quantize_weights(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Quantizes the weights of a model to int8 and packs it, in place.
+
+    Returns:
+        The tensors to store, and the name of each alias.
+    """
     tensors, tied = tensors_and_ties(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     rounded: dict[str, Weight] = {}
@@ -80,7 +84,7 @@ def quantize(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def load_dequantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str]) -> None:
-    """Makes the tensors of `quantize` the parameters of a model, multiplied by their scales: float32, not packed.
+    """Dequantizes the tensors of `quantize_weights` and makes them the parameters of an unpacked model.
 
     Raises:
         BundleError: Names, shapes, types or ties are not those of the model, or a number is not finite.
@@ -100,7 +104,7 @@ def load_dequantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[st
 
 
 def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str, str], precision: Precision) -> None:
-    """Makes the tensors of `quantize` the parameters of a model, which is packed in `precision`.
+    """Makes the tensors of `quantize_weights` the parameters of a model, which is packed in `precision`.
 
     Raises:
         BundleError: Names, shapes, types or ties are not those of the model, or a number is not finite.

@@ -55,13 +55,13 @@ def quantize(
     check_files([source, reference])
     check_new_folder(output_path)
     from transformer.data.readers import PairCounts, read_pairs
-    from transformer.pipelines.translation.quantization import quantize
+    from transformer.pipelines.translation.quantization import quantize_model
 
     counts = PairCounts()
     pairs = list(read_pairs(source, reference, counts, invalid_choice(invalid_utf8)))
     if counts.left_out:
         raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
-    quantize(
+    quantize_model(
         model,
         output_path,
         pairs,

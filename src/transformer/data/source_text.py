@@ -1,4 +1,4 @@
-"""Statistics of the training sources, which tell what a translator can be given."""
+"""Statistics of the training sources: sentences per line, lines without letters, and characters."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ class SourceText:
         self.add_characters(other.characters)
 
     def add_characters(self, characters: set[str] | None) -> None:
-        """Adds characters that occur elsewhere; if they are not known, none are known."""
+        """Adds characters; unknown ones (None) make the union unknown."""
         if self.characters is None or characters is None:
             self.characters = None
         else:
@@ -73,7 +73,7 @@ class SourceText:
 
     @property
     def has_text_without_letters(self) -> bool:
-        """Whether lines without letters are a part of what was learned."""
+        """Whether training had enough lines without letters to learn from."""
         return self.without_letters > RARE * self.sentences.total()
 
     def to_dict(self) -> dict[str, object]:

@@ -161,7 +161,7 @@ class BeamState:
     def join(self, other: "BeamState") -> "BeamState":
         """Concatenates the sentences of both states."""
         scores = torch.cat([self.scores, other.scores])
-        is_unprocessed = self.ranking_scores is self.scores and other.ranking_scores is other.scores
+        are_raw = self.ranking_scores is self.scores and other.ranking_scores is other.scores
         uniform = None
         if self.uniform is not None and other.uniform is not None:
             uniform = _concatenate_padded(self.uniform, other.uniform)
@@ -170,7 +170,7 @@ class BeamState:
             join_states(self.state, other.state),
             torch.cat([self.tokens, other.tokens]),
             scores,
-            scores if is_unprocessed else torch.cat([self.ranking_scores, other.ranking_scores]),
+            scores if are_raw else torch.cat([self.ranking_scores, other.ranking_scores]),
             _concatenate_padded(self.generated, other.generated),
             self.special_tokens,
             uniform,

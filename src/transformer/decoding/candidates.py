@@ -85,8 +85,8 @@ class TopK:
     processed_log_p: Float[Tensor, "N W K"]
 
     @classmethod
-    def unprocessed(cls, log_p: Float[Tensor, "N W K"], tokens: Int[Tensor, "N W K"]) -> "TopK":
-        """Returns the best tokens of a model if no logits processor applies."""
+    def of_raw_logits(cls, log_p: Float[Tensor, "N W K"], tokens: Int[Tensor, "N W K"]) -> "TopK":
+        """Returns the best tokens by raw logits, where no logits processor applies."""
         return cls(tokens, log_p, log_p)
 
 

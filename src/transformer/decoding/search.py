@@ -164,8 +164,8 @@ def decode_step(
     Returns:
         The sentences that are done, and the state of the others; None if no sentence remains.
     """
-    if is_unprocessed(beams, search):
-        active = select_unprocessed(model, beams, search)
+    if uses_raw_logits(beams, search):
+        active = select_from_raw_logits(model, beams, search)
     else:
         logits, beams.state = model.step(beams.tokens.flatten(), beams.state)
         logits = logits.unflatten(0, beams.tokens.shape)
@@ -178,8 +178,8 @@ def decode_step(
     return beams.advance(active, search)
 
 
-def is_unprocessed(beams: BeamState, search: Search) -> bool:
-    """Whether the model's most probable tokens determine this step, because nothing processes its logits.
+def uses_raw_logits(beams: BeamState, search: Search) -> bool:
+    """Whether this step uses the raw logits, because no logits processor changes them.
 
     A minimum number of tokens is enforced by excluding EOS, if all sentences are below it or none is.
     """
@@ -192,8 +192,8 @@ def is_unprocessed(beams: BeamState, search: Search) -> bool:
     )
 
 
-def select_unprocessed(model: SearchModel, beams: BeamState, search: Search) -> Candidates:
-    """Steps the model and selects candidates from its most probable tokens; same result as `select_candidates`."""
+def select_from_raw_logits(model: SearchModel, beams: BeamState, search: Search) -> Candidates:
+    """Steps the model and selects candidates from its raw logits; same result as `select_candidates`."""
     is_early = beams.sentences[0].length < search.min_tokens
     early_eos = (beams.eos_id,) if is_early and beams.eos_id >= 0 else ()
     never = (*beams.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown), *early_eos)
@@ -204,7 +204,7 @@ def select_unprocessed(model: SearchModel, beams: BeamState, search: Search) -> 
 
 
 def is_forcing_prefix(beams: BeamState) -> bool:
-    """Whether the next token of some sentence is fixed by its prefix."""
+    """Whether the next token of some sentence is forced by its prefix."""
     return any(len(sentence.request.prefix) > sentence.length for sentence in beams.sentences)
 
 

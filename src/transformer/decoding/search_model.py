@@ -38,7 +38,7 @@ class SearchModel(ABC):
         logits, state = self.step(tokens.flatten(), state)
         size = logits.size(1)
         best = best_tokens(logits, min(k, size), token_mask(never, size, logits.device))
-        return TopK.unprocessed(*(x.unflatten(0, tokens.shape) for x in best)), state
+        return TopK.of_raw_logits(*(x.unflatten(0, tokens.shape) for x in best)), state
 
 
 class SingleModel(SearchModel):
@@ -76,7 +76,7 @@ class SingleModel(SearchModel):
         x, state = self.hidden_model.step(tokens.flatten(), state)
         size = self.projection.columns
         best = self.projection.top_k(x, min(k, size), token_mask(never, size, x.device))
-        return TopK.unprocessed(*(x.unflatten(0, tokens.shape) for x in best)), state
+        return TopK.of_raw_logits(*(x.unflatten(0, tokens.shape) for x in best)), state
 
 
 def as_search_model(model: "GenerativeModel | SearchModel") -> SearchModel:

@@ -175,7 +175,7 @@ class ShortlistModel(SearchModel):
         ids = state.lists.ids
         mask = token_mask(never, self.shortlist.vocab_size, tokens.device)[ids]
         log_p, indices = best_tokens(logits, min(k, len(ids)), mask)
-        return TopK.unprocessed(*(x.unflatten(0, tokens.shape) for x in (log_p, ids[indices]))), state
+        return TopK.of_raw_logits(*(x.unflatten(0, tokens.shape) for x in (log_p, ids[indices]))), state
 
     def _listed_logits(
         self, tokens: Int[Tensor, " B"], state: ShortlistState

@@ -92,7 +92,9 @@ class AxisLetters:
         if kind == "matmul":
             return (*first.axes[:-1], second.axes[-1])
         if kind == "rearrange":
-            return self._heads(operation, first) or tuple(self._moved(operation.attributes["origin"], first, section))
+            return self._heads(operation, first) or tuple(
+                self._rearranged(operation.attributes["origin"], first, section)
+            )
         if len(first.axes) == len(shape):
             return first.axes
         return ("",) * len(shape)
@@ -105,7 +107,7 @@ class AxisLetters:
             return (source.axes[0], "h_kv" if source.axes[-1] == "d_kv" else "h", source.axes[1], "d_k")
         return (source.axes[0], source.axes[2], self.queries) if is_attention and dims == (4, 3) else ()
 
-    def _moved(self, origin: Tensor, source: Operand, section: str) -> list[str]:
+    def _rearranged(self, origin: Tensor, source: Operand, section: str) -> list[str]:
         """Names the axes of a rearranged tensor by the distance between neighbours in its origin."""
         shape = source.tensor.shape
         strides = _contiguous_strides(shape)
@@ -113,7 +115,7 @@ class AxisLetters:
                  if size > 1}  # fmt: skip
         letters: list[str] = []
         for axis, size in enumerate(origin.shape):
-            letter, step = self._moved_axis(origin, axis, source, known) if size > 1 else ("", 0)
+            letter, step = self._rearranged_axis(origin, axis, source, known) if size > 1 else ("", 0)
             is_unnamed = not known.get(step, (0, ""))[1]
             letters.append(letter or (self.of_positions(size, section) if is_unnamed else ""))
         single = [letter for size, letter in zip(shape, source.axes, strict=True) if size == 1 and letter]
@@ -124,7 +126,7 @@ class AxisLetters:
             letters[0] = "B"
         return letters
 
-    def _moved_axis(
+    def _rearranged_axis(
         self, origin: Tensor, axis: int, source: Operand, known: dict[int, tuple[int, str]]
     ) -> tuple[str, int]:
         """Returns the letter of an axis if its origin tells it, and the distance between neighbours."""

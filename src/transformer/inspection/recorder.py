@@ -105,8 +105,8 @@ class Recorder(TorchFunctionMode):
         """Starts recording."""
         if not self._hooks:
             for name, module in self.model.named_modules():
-                self._hooks.append(module.register_forward_pre_hook(self._entering(name)))
-                self._hooks.append(module.register_forward_hook(self._leaving, always_call=True))
+                self._hooks.append(module.register_forward_pre_hook(self._forward_pre_hook(name)))
+                self._hooks.append(module.register_forward_hook(self._forward_hook, always_call=True))
         super().__enter__()
         return self
 
@@ -115,26 +115,26 @@ class Recorder(TorchFunctionMode):
     ) -> None:
         """Stops recording."""
         super().__exit__(kind, error, traceback)
-        if not self._within:
+        if not self._nesting:
             for hook in self._hooks:
                 hook.remove()
             self._hooks.clear()
 
-    _within = 0
+    _nesting = 0
 
     @contextmanager
-    def _again(self) -> Generator[None]:
-        """Records what is called within a replaced function."""
-        self._within += 1
+    def _record_nested(self) -> Generator[None]:
+        """Records the operations within a function of the blocks."""
+        self._nesting += 1
         try:
             with self:
                 yield
         finally:
-            self._within -= 1
+            self._nesting -= 1
 
-    def _entering(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
+    def _forward_pre_hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
         def enter(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
-            self._stack.append((self._name_here(module, name), module))
+            self._stack.append((self._qualified_name(module, name), module))
             if isinstance(module, RMSNormalization):
                 self._paused = True
                 alias = inputs[0].view_as(inputs[0])
@@ -144,8 +144,8 @@ class Recorder(TorchFunctionMode):
 
         return enter
 
-    def _name_here(self, module: nn.Module, name: str) -> str:
-        """Returns the name of a module within the one that calls it, which may share it with others."""
+    def _qualified_name(self, module: nn.Module, name: str) -> str:
+        """Returns the name of a module within its caller; shared modules have a name in each."""
         if self._stack:
             outer_name, outer = self._stack[-1]
             within = next((path for path, part in outer.named_modules() if part is module and path), None)
@@ -153,7 +153,7 @@ class Recorder(TorchFunctionMode):
                 return f"{outer_name}.{within}" if outer_name else within
         return name
 
-    def _leaving(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _forward_hook(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if isinstance(module, RMSNormalization):
             self._paused = False
             assert self._norm_input is not None
@@ -171,10 +171,10 @@ class Recorder(TorchFunctionMode):
         if self._paused:
             return func(*args, **kwargs)
         if func in (attention, fused_linear, feed_forward, drop_out, add_dropout, add_norm):
-            with self._again():
-                return self._replaced(func, *args, **kwargs)
+            with self._record_nested():
+                return self._decompose(func, *args, **kwargs)
         name = func.__name__
-        tensors = [value for value in _flat((*args, *kwargs.values())) if isinstance(value, Tensor)]
+        tensors = [value for value in _flatten((*args, *kwargs.values())) if isinstance(value, Tensor)]
         if name not in KINDS or not any(tensor.requires_grad and tensor.is_floating_point() for tensor in tensors):
             return func(*args, **kwargs)
         function = IN_PLACE.get(name, func)
@@ -192,17 +192,17 @@ class Recorder(TorchFunctionMode):
         tensors: list[Tensor],
         part: int = 0,
     ) -> Any:
-        """Computes a function of aliases and records it; several outputs one at a time."""
+        """Applies a function to aliases of its tensors and records it, with one of its outputs."""
         aliases = {id(tensor): _alias(tensor) for tensor in tensors}
-        args, kwargs = (_mapped(one, aliases) for one in arguments)
+        args, kwargs = (_replace_tensors(one, aliases) for one in arguments)
         output = function(*args, **kwargs)
         uses = tuple(aliases[id(tensor)] for tensor in tensors)
         chosen = output[part] if isinstance(output, tuple | list) else output
         self._record(name, function, arguments, tuple(tensors), uses, chosen, part)
         return chosen if part else output
 
-    def _replaced(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Computes a function of the blocks step by step."""
+    def _decompose(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Decomposes a function of the blocks into functions of torch, which are recorded."""
         if func is fused_linear:
             x, layers = args
             return tuple(F.linear(x, layer.weight, layer.bias) for layer in layers)
@@ -223,7 +223,7 @@ class Recorder(TorchFunctionMode):
         bias: Tensor | None = None,
         scale: float | None = None,
     ) -> Tensor:
-        """Computes `attention` by its weights, with some heads muted."""
+        """Computes `attention` from its weights, with muted (ablated) heads."""
         weights = attention_weights(query, key, mask, bias=bias, scale=scale)
         if muted := self.mute_heads.get(self._stack[-1][0]):
             if not all(0 <= head < weights.size(1) for head in muted):
@@ -247,7 +247,7 @@ class Recorder(TorchFunctionMode):
         args, kwargs = arguments
         attributes: dict[str, Any] = {}
         if kind == "rearrange":
-            origin = _flat((_moved(function, args, kwargs, tensors),))[part]
+            origin = _flatten((_rearrange_indices(function, args, kwargs, tensors),))[part]
             self._add(kind, tensors, uses, output, {"origin": origin})
             return
         numbers = [value for value in args if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -290,34 +290,36 @@ def _alias(tensor: Tensor) -> Tensor:
     return tensor.view_as(tensor) if tensor.requires_grad else tensor
 
 
-def _flat(values: Any) -> list[Any]:
+def _flatten(values: Any) -> list[Any]:
     if isinstance(values, tuple | list):
-        return [item for value in values for item in _flat(value)]
+        return [item for value in values for item in _flatten(value)]
     return [values]
 
 
-def _mapped(value: Any, aliases: dict[int, Tensor]) -> Any:
-    """Replaces tensors in nested arguments by their aliases."""
+def _replace_tensors(value: Any, replacements: dict[int, Tensor]) -> Any:
+    """Replaces the tensors in nested arguments."""
     if isinstance(value, Tensor):
-        return aliases[id(value)]
+        return replacements[id(value)]
     if isinstance(value, tuple | list):
-        return type(value)(_mapped(item, aliases) for item in value)
+        return type(value)(_replace_tensors(item, replacements) for item in value)
     if isinstance(value, dict):
-        return {key: _mapped(item, aliases) for key, item in value.items()}
+        return {key: _replace_tensors(item, replacements) for key, item in value.items()}
     return value
 
 
-def _moved(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: tuple[Tensor, ...]) -> Any:
-    """Rearranges the numbers of elements instead of the elements: numbering continues from tensor to tensor."""
-    numbers: dict[int, Tensor] = {}
+def _rearrange_indices(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: tuple[Tensor, ...]
+) -> Any:
+    """Applies a rearrangement to the indices of elements, which are counted on from tensor to tensor."""
+    indices: dict[int, Tensor] = {}
     start = 0
     for tensor in tensors:
         if tensor.is_floating_point():
-            numbers[id(tensor)] = torch.arange(start, start + tensor.numel()).view(tensor.shape)
+            indices[id(tensor)] = torch.arange(start, start + tensor.numel()).view(tensor.shape)
             start += tensor.numel()
         else:
-            numbers[id(tensor)] = tensor
-    return function(*_mapped(args, numbers), **_mapped(kwargs, numbers))
+            indices[id(tensor)] = tensor
+    return function(*_replace_tensors(args, indices), **_replace_tensors(kwargs, indices))
 
 
 def _caller() -> tuple[str, int]:

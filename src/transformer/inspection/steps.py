@@ -79,7 +79,7 @@ def make_steps(recorded: Pass) -> list[Step]:
 class _StepMaker:
     def __init__(self, recorded: Pass) -> None:
         self.recorded = recorded
-        self.operations = merged(recorded.operations)
+        self.operations = merge_rearrangements(recorded.operations)
         self.parameters: dict[int, list[str]] = {}
         for name, parameter in recorded.model.named_parameters(remove_duplicate=False):
             self.parameters.setdefault(id(parameter), []).append(name)
@@ -123,7 +123,7 @@ class _StepMaker:
         block = self._block(operation, owner, section)
         return Step(
             operation, title, section, block, inputs, output, formula, gradients,
-            _paper(operation, owner, title), self._note(operation, owner, title, block),
+            _cited_source(operation, owner, title), self._note(operation, owner, title, block),
         )  # fmt: skip
 
     def _name(
@@ -198,7 +198,7 @@ class _StepMaker:
         """Returns what is worth knowing about a step."""
         if operation.kind == "cross_entropy" and operation.attributes["smoothing"]:
             return SMOOTHED_NOTE
-        if operation.kind == "layer_norm" and self.is_pre_norm and "ResidualConnection" in _outer_names(operation):
+        if operation.kind == "layer_norm" and self.is_pre_norm and "ResidualConnection" in _module_names(operation):
             return PRE_NORM_NOTE
         if (block, title) in BLOCK_NOTES:
             return BLOCK_NOTES[block, title]
@@ -256,8 +256,8 @@ class _StepMaker:
         return "Decoder input" if "encoder" in self.sides_seen else "Encoder input"
 
 
-def merged(operations: list[Operation]) -> list[Operation]:
-    """Joins rearrangements that follow each other, e.g. the two that split a tensor into heads."""
+def merge_rearrangements(operations: list[Operation]) -> list[Operation]:
+    """Merges consecutive rearrangements, e.g. the two that split a tensor into heads."""
     readers = Counter(id(tensor) for operation in operations for tensor in operation.inputs)
     result: list[Operation] = []
     for operation in operations:
@@ -293,7 +293,7 @@ def formulas(
     values = symbols | {
         f"d{role}": rf"{{\frac{{\partial L}}{{\partial {symbol}}}}}" for role, symbol in symbols.items()
     }
-    values |= {f"{name}T": _transposed(values[name]) for name in ("x", "w", "dy")}
+    values |= {f"{name}T": _toggle_transpose(values[name]) for name in ("x", "w", "dy")}
     values["b"] = f" + {symbols['b']}" if symbols.get("b") else ""
     values |= {"n": plain, "db": values.get("db", "")}
     formula, chain = FORMULAS[operation.kind], GRADIENTS[operation.kind]
@@ -325,8 +325,8 @@ def _summed(line: str, kind: str, part: Operand, output: Operand) -> str:
     return f"{left} = \\sum_{{{indices}}} {right}" if indices else f"{left} = \\sum {right}"
 
 
-def _transposed(symbol: str) -> str:
-    """Returns the symbol of a transposed matrix; of one that is transposed already, that of the matrix itself."""
+def _toggle_transpose(symbol: str) -> str:
+    """Toggles the transpose of a matrix symbol."""
     if symbol.endswith(r"^{\prime\top}}"):
         return symbol.replace(r"^{\prime\top}}", "'}")
     if symbol.endswith(r"^\top}"):
@@ -342,7 +342,7 @@ def _owner(operation: Operation) -> tuple[type | None, str]:
     return None, ""
 
 
-def _paper(operation: Operation, owner: type | None, title: str) -> str:
+def _cited_source(operation: Operation, owner: type | None, title: str) -> str:
     """Returns the source of a step, which the docstring of the block names."""
     if title in TITLE_SOURCES:
         return TITLE_SOURCES[title]
@@ -358,8 +358,8 @@ def _paper(operation: Operation, owner: type | None, title: str) -> str:
     return "Vaswani et al. 2017, Sec. 5.4" if operation.attributes["smoothing"] else "Vaswani et al. 2017, Sec. 3.4"
 
 
-def _outer_names(operation: Operation) -> set[str]:
-    """Returns the names of the classes of all modules that were being computed."""
+def _module_names(operation: Operation) -> set[str]:
+    """Returns the class names of all enclosing modules."""
     return {type(module).__name__ for _, module in operation.modules}
 
 
@@ -369,5 +369,5 @@ def _names(owner: type | None) -> list[str]:
 
 
 def _layer(parameter: str) -> str:
-    """Returns the name of the layer that a parameter belongs to; of one outside a layer, its own."""
+    """Returns the layer of a parameter, or the parameter itself outside layers."""
     return parameter.split(".")[-2] if "." in parameter else parameter

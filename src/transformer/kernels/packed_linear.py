@@ -62,7 +62,7 @@ class Weight:
 
     @classmethod
     def from_tensor(cls, weight: Float[Tensor, "N K"], precision: Precision) -> "Weight":
-        """Converts a weight to a precision."""
+        """Converts a weight to a precision; for int8, quantizes each row symmetrically (absmax)."""
         if precision != "int8":
             return cls(weight.detach().to(DTYPES[precision]))
         weight = weight.detach().float().contiguous()
@@ -84,7 +84,7 @@ class Weight:
         return next(name for name in PRECISIONS if DTYPES[name] == self.values.dtype)
 
     def dequantize(self) -> Float[Tensor, "N K"]:
-        """Returns the weight in float32."""
+        """Dequantizes the weight to float32."""
         values = self.values.float()
         return values if self.scales is None else values * self.scales[:, None]
 

@@ -1,4 +1,4 @@
-"""Clauses that tell who said what stands in quotes: they belong to the sentence of the quote."""
+"""Reporting clauses, such as `he said` after a quote: they belong to the sentence of the quote."""
 
 from typing import Final
 
@@ -26,8 +26,8 @@ _CLAUSE: Final = regex.compile("|".join(_CLAUSES))
 _CLOSING_QUOTE: Final = regex.compile(r"[\p{Pf}\p{Pi}\"'」』]")
 
 
-def is_reported(hidden: str, text: str, start: int) -> bool:
-    """Whether a quote is followed by a clause that reports it.
+def has_reporting_clause(hidden: str, text: str, start: int) -> bool:
+    """Whether a reporting clause follows a quote.
 
     Args:
         hidden: Characters between the full stop and the text that follows.

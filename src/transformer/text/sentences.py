@@ -11,7 +11,7 @@ from transformer.text.languages import base_language
 from transformer.text.normalization import remove_invisible
 from transformer.text.one_letter_words import ONE_LETTER, one_letter_word_ends, starts_sentence
 from transformer.text.plain_copy import PlainCopy
-from transformer.text.reported_speech import is_reported
+from transformer.text.reported_speech import has_reporting_clause
 
 BLOCK: Final = 4096
 """Maximum number of characters that are segmented at once."""
@@ -148,7 +148,7 @@ def _goes_on(copy: PlainCopy, end: int, code: str) -> bool:
     hidden = copy.hidden_at(end)
     if not remove_invisible(hidden).strip() and copy.original[copy.positions[end] - len(hidden) - 1] not in "…⋯":
         return False
-    if _CONTINUED.match(text, end) or is_reported(hidden, text, end):
+    if _CONTINUED.match(text, end) or has_reporting_clause(hidden, text, end):
         return True
     if code not in _NOUNS_WITH_CAPITALS or not copy.closes_bracket(end):
         return False

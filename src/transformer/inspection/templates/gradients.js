@@ -11,6 +11,7 @@ const passOn = (scale) => (v, places) => {
   return oneLine("", scale === 1 ? "∂L/∂y, unchanged" : `−${enclosed(dy)}`, scale * dy, [[v.dy, places[0]]]);
 };
 
+/** Computes the backward pass of layer normalization (and RMSNorm) for one number of the input. */
 function backNorm(v, index) {
   const row = rowOf(v.x, index), upstream = rowOf(v.dy, index), column = index.at(-1);
   const { deviation, hats } = normalized(v, row.numbers);

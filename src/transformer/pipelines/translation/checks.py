@@ -114,7 +114,7 @@ class Checker:
             *translation.flags,
             *self.config.terminology.violations(line.text, translation.text),
             *([unseen_flag(line.unseen)] if line.unseen else []),
-            *([f"the translation changes {listed(changed)}"] if changed else []),
+            *([f"the translation changes {quote_spans(changed)}"] if changed else []),
         )
         problem = self._problem(line, searched, translation, bool(changed))
         return CheckedLine(line, searched, replace(translation, flags=flags, unseen=line.unseen), problem, changed)
@@ -254,7 +254,9 @@ def _changed_numbers(line: str, translation: str) -> list[str]:
     """Returns the numbers that a translation lacks; those that it invents, if it lacks none."""
     if Counter(_DIGITS.findall(line)) == Counter(_DIGITS.findall(translation)):
         return []
-    source, target = (Counter(map(_ascii, _DIGITS.findall(_SEPARATOR.sub("", text)))) for text in (line, translation))
+    source, target = (
+        Counter(map(_normalize_digits, _DIGITS.findall(_SEPARATOR.sub("", text)))) for text in (line, translation)
+    )
     missing, invented = source - target, target - source
     for hour in list(missing):
         afternoon = str(int(hour) + 12) if len(hour) <= len("12") else ""
@@ -264,28 +266,28 @@ def _changed_numbers(line: str, translation: str) -> list[str]:
     if not invented:
         missing = Counter({number: n for number, n in missing.items() if len(number) > _WRITTEN_OUT})
     if not missing:  # a number with leading zeros was never written as a word
-        short = {_ascii(number) for number in _DIGITS.findall(translation) if len(number) <= _WRITTEN_OUT}
+        short = {_normalize_digits(number) for number in _DIGITS.findall(translation) if len(number) <= _WRITTEN_OUT}
         return [number for number in invented if number not in short or number in source]
     standing = [match[0] for match in NUMBER.finditer(line)]
     return [
         number
         for number in dict.fromkeys(standing)
-        if missing.keys() & set(map(_ascii, _DIGITS.findall(_SEPARATOR.sub("", number))))
+        if missing.keys() & set(map(_normalize_digits, _DIGITS.findall(_SEPARATOR.sub("", number))))
     ]
 
 
-def _ascii(digits: str) -> str:
-    """Returns a number without leading zeros, in the digits 0 to 9; one of a thousand digits as it is."""
+def _normalize_digits(digits: str) -> str:
+    """Normalizes the digits of a number to 0-9, without leading zeros; a thousand digits or more stay unchanged."""
     return str(int(digits)) if len(digits) < 1000 else digits
 
 
 def repeats_word(line: str, translation: str) -> bool:
     """Whether a word of a translation occurs three times in a row, unlike any word of its line."""
-    return _longest_run(translation) >= _REPEATS > _longest_run(line)
+    return _max_repeats(translation) >= _REPEATS > _max_repeats(line)
 
 
-def _longest_run(text: str) -> int:
-    """Returns how often a word of letters occurs in a row at most."""
+def _max_repeats(text: str) -> int:
+    """Returns the largest number of times that a word of letters occurs in a row."""
     longest = run = 0
     before = ""
     for word in re.findall(r"\w+", TAG.sub(" ", text).casefold()):
@@ -300,6 +302,6 @@ def unseen_flag(characters: tuple[str, ...]) -> str:
     return UNSEEN + ", ".join(map(repr, characters[:MAX_NAMED])) + more
 
 
-def listed(spans: Sequence[str]) -> str:
-    """Returns spans for a flag."""
+def quote_spans(spans: Sequence[str]) -> str:
+    """Quotes spans for a flag, up to 100 characters."""
     return f"{', '.join(map(repr, spans)):.100}"

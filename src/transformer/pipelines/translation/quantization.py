@@ -81,7 +81,7 @@ class Comparison:
         }  # fmt: skip
 
 
-def quantize(
+def quantize_model(
     path: Path,
     out: Path,
     pairs: Sequence[tuple[str, str]],
@@ -92,7 +92,7 @@ def quantize(
     workers: int | None = None,
     on_result: Callable[[Mapping[str, Comparison]], None] = lambda comparisons: None,
 ) -> dict[str, Comparison]:
-    """Writes a model in int8 if its translations of a held-out text are good enough.
+    """Quantizes a model to int8 and writes it if its translations of a held-out text are good enough.
 
     Returns:
         Comparisons of "bf16" and "int8" with float32.

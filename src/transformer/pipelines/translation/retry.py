@@ -22,7 +22,7 @@ from transformer.pipelines.translation.checks import (
     Checker,
     Problem,
     is_degenerate,
-    listed,
+    quote_spans,
 )
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
@@ -93,7 +93,7 @@ class Retrier:
         for (i, attempt), (line, searched, translation) in zip(attempts, tried, strict=True):
             if results[i] is not checked[i]:  # an earlier attempt was taken
                 continue
-            finished = self._finished(checked[i], attempt, line, searched, translation)
+            finished = self._check_attempt(checked[i], attempt, line, searched, translation)
             if finished is not None and _is_better(finished, checked[i]):
                 flags = (*finished.translation.flags, *([attempt.note] if attempt.note else []))
                 results[i] = replace(finished, translation=replace(finished.translation, flags=flags))
@@ -115,7 +115,7 @@ class Retrier:
             note = "the first translation repeated a word; searched again"
             yield Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
         elif checked.problem is Problem.CHANGES_SPANS:
-            changed = listed(checked.changed)
+            changed = quote_spans(checked.changed)
             note = f"the first translation changed {changed}; translated with other numbers instead"
             for number in range(ATTEMPTS):
                 if substituted := SubstitutedLine.of(line.text, checked.changed, number):
@@ -137,17 +137,17 @@ class Retrier:
                 [segment for segments in asked for segment in segments], self.config, search
             )
             for number, new in zip(numbers, group_by_line([*map(len, asked)], parts, len(asked)), strict=True):
-                searched[number] = self._completed(attempts[number], new)
+                searched[number] = self._merge_segments(attempts[number], new)
         in_order = [searched[number] for number in range(len(attempts))]
         lines = [attempt.line for attempt in attempts]
         return list(zip(lines, in_order, self.assembler.assemble(lines, in_order), strict=True))
 
-    def _completed(self, attempt: Attempt, new: Sequence[SearchedSegment]) -> list[SearchedSegment]:
+    def _merge_segments(self, attempt: Attempt, new: Sequence[SearchedSegment]) -> list[SearchedSegment]:
         """Returns the results of all segments of an attempt, new and known ones."""
         remaining = iter(new)
         return [attempt.known.get(i) or next(remaining) for i in range(len(attempt.line.segments))]
 
-    def _finished(
+    def _check_attempt(
         self,
         first: CheckedLine,
         attempt: Attempt,
@@ -155,7 +155,7 @@ class Retrier:
         searched: list[SearchedSegment],
         translation: Translation,
     ) -> CheckedLine | None:
-        """Returns an attempt as a checked translation of the line itself; None if a substitute did not survive."""
+        """Checks an attempt as a translation of the line itself; None if a substitute was lost."""
         if first.problem is Problem.DEGENERATE:
             search = self.config.search
             searched = [
@@ -194,7 +194,7 @@ class SubstitutedLine:
 
     @classmethod
     def of(cls, line: str, changed: Sequence[str], attempt: int) -> "SubstitutedLine | None":
-        """Replaces spans of a line; None if there are none, or more than substitutes.
+        """Replaces the spans of a line; None unless it has 1 to 8 of them, with an unused substitute for each.
 
         Args:
             line: The line, whose tags stay as they are.
@@ -220,11 +220,11 @@ class SubstitutedLine:
         return cls(SPAN.sub(substitute, line), originals)
 
     def restore(self, translation: Translation) -> Translation | None:
-        """Puts the originals back into a translation; None if its best text does not have each substitute once."""
+        """Restores the originals in a translation; None unless its best text has each substitute once."""
         alternatives = [
-            replace(other, text=text) for other in translation.alternatives if (text := self._restored(other.text))
+            replace(other, text=text) for other in translation.alternatives if (text := self._restore_text(other.text))
         ]
-        if not alternatives or not self._restored(translation.text):
+        if not alternatives or not self._restore_text(translation.text):
             return None
         words = None
         if any(" " in original for original in self.originals.values()):
@@ -245,8 +245,8 @@ class SubstitutedLine:
     def _numbers(self) -> re.Pattern[str]:
         return re.compile(r"(?<![\w.,:/-])(?:" + "|".join(self.originals) + r")(?![\w:/])(?![.,]\d)")
 
-    def _restored(self, text: str) -> str:
-        """Returns a text with the originals; empty if it does not have each substitute once, as a word of its own."""
+    def _restore_text(self, text: str) -> str:
+        """Restores the originals in a text; empty unless it has each substitute once, as a separate word."""
         numbers = [match[0] for match in self._numbers.finditer(text)]
         if sorted(numbers) != sorted(self.originals):
             return ""

@@ -1,4 +1,4 @@
-"""Texts that end a continuation, found while it is generated."""
+"""Stop sequences (stop strings): texts that end a continuation, found while it is generated."""
 
 from collections.abc import Sequence
 
@@ -26,17 +26,17 @@ class StopTexts:
         if ends:
             self.found = True
             return text[: min(ends)[1]]
-        n_shown = len(text) - self._begun(text)
+        n_shown = len(text) - self._partial_stop_length(text)
         self._held = text[n_shown:]
         return text[:n_shown]
 
     def rest(self) -> str:
-        """Returns the text that was held back, once no more will come."""
+        """Returns the text that was held back, after the last piece."""
         rest, self._held = self._held, ""
         return rest
 
-    def _begun(self, text: str) -> int:
-        """Returns the length of the longest end of a text that begins a stop text."""
+    def _partial_stop_length(self, text: str) -> int:
+        """Returns the length of the longest suffix of a text that is a prefix of a stop text."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         sizes = range(min(longest, len(text)), 0, -1)
         return next((size for size in sizes if any(stop.startswith(text[-size:]) for stop in self._stops)), 0)

@@ -16,7 +16,7 @@ from transformer.errors import BundleError, ConfigError
 from transformer.evaluation.scores import Score
 from transformer.kernels import Weight
 from transformer.pipelines.auto import load, make_translator
-from transformer.pipelines.translation.quantization import Comparison, Quality, quantize
+from transformer.pipelines.translation.quantization import Comparison, Quality, quantize_model
 from unit.bundle.folders import read_folder, write_folder
 
 LINES = ["one two three", "seven", "nine nine zero", ""]
@@ -26,7 +26,7 @@ PAIRS = [("one two", "2 1"), ("three four five", "5 4 3"), ("six", "6")]
 @pytest.fixture(scope="module")
 def quantized(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("quantized") / "model"
-    quantize(tiny_run, out, PAIRS, search=Search(), tolerance=100)
+    quantize_model(tiny_run, out, PAIRS, search=Search(), tolerance=100)
     return out
 
 
@@ -65,7 +65,7 @@ def test_a_model_in_int8_is_not_averaged_or_quantized(tiny_run: Path, quantized:
     with pytest.raises(BundleError, match="is stored in int8, and this needs full weights; give the float32 model"):
         load_bundle(quantized)
     with pytest.raises(BundleError, match="is stored in int8, and this needs full weights"):
-        quantize(quantized, tmp_path / "again", PAIRS, search=Search())
+        quantize_model(quantized, tmp_path / "again", PAIRS, search=Search())
     ensemble = load(tiny_run, ensemble=[quantized], precision="int8")
     alone = load(quantized, precision="int8")
     texts, expected = ([translation.text for translation in pair.translations(LINES)] for pair in (ensemble, alone))
@@ -91,15 +91,15 @@ def test_a_loss_beyond_the_tolerance_is_refused(tiny_run: Path, tmp_path: Path) 
     """Catches a model that is written although it lost too much, and a refusal that does not show the loss."""
     compared = list[str]()
     with pytest.raises(ConfigError, match=r"int8 loses -?[\d.]+ BLEU, more than tolerance=-101; keep float32"):
-        quantize(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101, on_result=compared.extend)
+        quantize_model(tiny_run, tmp_path / "out", PAIRS, search=Search(), tolerance=-101, on_result=compared.extend)
     assert compared == ["bf16", "int8"]
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match="tolerance=nan is not a number; choose the BLEU that int8 may lose"):
-        quantize(tmp_path / "before it is read", tmp_path / "out", PAIRS, search=Search(), tolerance=float("nan"))
+        quantize_model(tmp_path / "before it is read", tmp_path / "out", PAIRS, search=Search(), tolerance=float("nan"))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("x")
     with pytest.raises(BundleError, match="is not empty; choose another folder"):
-        quantize(tiny_run, tmp_path / "full", PAIRS, search=Search())
+        quantize_model(tiny_run, tmp_path / "full", PAIRS, search=Search())
 
 
 def test_comparisons() -> None:
@@ -174,7 +174,7 @@ def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
 
     out = tmp_path / "int8"
     result = run(
-        "quantize", tiny_run, "--source", source, "--reference", reference, "--output", out, "--tolerance", 100
+        "quantize_model", tiny_run, "--source", source, "--reference", reference, "--output", out, "--tolerance", 100
     )
     assert result.returncode == 0, result.stderr
     rows = [line.split() for line in result.stdout.splitlines()]
