@@ -35,9 +35,10 @@ def attention(
 ) -> Float[Tensor, "B H T E"]:
     """Scaled dot-product attention: softmax(Q K^T / sqrt(d_k)) V.
 
-    GPUs, and CPUs with long sources, use PyTorch's fused kernel, which never materializes the (B, H, T, S) weights (on
-    a CPU, provided that there is neither dropout nor a learned bias). For short sentences on a CPU, the backward pass
-    of that kernel takes several times as long as that of the plain formula (`docs/experiments/training-speed.md`).
+    GPUs, and CPUs with long sources, use PyTorch's fused kernel (flash attention), which never materializes the
+    (B, H, T, S) weights (on a CPU, provided that there is neither dropout nor a learned bias). For short sentences on a
+    CPU, the backward pass of that kernel takes several times as long as that of the plain formula
+    (`docs/experiments/training-speed.md`).
 
     Args:
         query: Queries Q, one per target position and head.

@@ -1,4 +1,4 @@
-"""Key-value caches: the keys and values of past positions, so that decoding one more token need not compute them again.
+"""Key-value (KV) caches: keys and values of past positions, which decoding one more token need not compute again.
 
 The capacity of a cache may exceed the positions in use. The others are zeros, and masks hide them.
 """

@@ -61,7 +61,7 @@ def feed_forward(
 
 
 class GatedFeedForward(nn.Module):
-    """FFN(x) = (activation(x W_g) * (x W_1)) W_2: a gate scales every inner element.
+    """Gated feed-forward network (GLU): FFN(x) = (activation(x W_g) * (x W_1)) W_2.
 
     With SiLU it is SwiGLU, with GELU it is GEGLU, with ReLU it is ReGLU. For as many parameters as `FeedForwardBlock`,
     choose two thirds of its d_ff.

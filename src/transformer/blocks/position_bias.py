@@ -10,7 +10,7 @@ from transformer.errors import ConfigError
 
 
 class RelativePositionBias(nn.Module):
-    """One learned bias per head and bucket of distances, where a distance is key position minus query position.
+    """Relative position bias of T5: one learned bias per head and bucket of distances (key minus query position).
 
     Half of the buckets (of each direction) hold a single distance. The others hold ranges that grow logarithmically up
     to `max_distance`, and the last one also holds all larger distances.

@@ -91,7 +91,7 @@ class PositionalEncoding(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Adds a learned vector for each position, then applies dropout.
+    """Learned position embeddings: adds a vector for each position, then applies dropout.
 
     Args:
         d_model: Width of the model.

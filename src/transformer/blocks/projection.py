@@ -1,11 +1,11 @@
-"""The projection of the decoder's output to the vocabulary."""
+"""The output projection from the decoder to the vocabulary (LM head)."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 
 class ProjectionLayer(nn.Module):
-    """The linear layer that projects to the vocabulary.
+    """The output projection: a linear layer to the vocabulary (LM head).
 
     It computes logits; the softmax of Sec. 3.4 is applied by the loss and the search.
 

@@ -1,4 +1,4 @@
-"""An encoder for classification, which is read at its first positions only."""
+"""An encoder for classification, whose last layer is computed only at the positions that the pooler reads."""
 
 from collections.abc import Iterable
 from typing import cast

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are rotated by angles that depend on their positions."""
+"""Rotary position embeddings (RoPE): queries and keys are rotated by angles that depend on their positions."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +11,7 @@ from transformer.errors import ConfigError
 
 
 class RotaryPositions(nn.Module):
-    """Rotates pair i of a head's features by the angle position * base^(-2i / d_k).
+    """Rotary position embedding (RoPE): rotates pair i of a head's features by position * base^(-2i / d_k).
 
     The dot product of a query at position m and a key at position n then depends on the positions only through m - n.
     Pair i consists of the features i and i + d_k / 2, as in published models. The paper pairs 2i and 2i + 1, which is

@@ -72,7 +72,7 @@ class TextBatch:
 
 @dataclass(frozen=True)
 class NeighbourBatch:
-    """Pairs of texts with the same meaning; row i of one side belongs to row i of the other.
+    """Positive pairs: texts with the same meaning; row i of one side belongs to row i of the other.
 
     Attributes:
         first: Token ids of the first side.

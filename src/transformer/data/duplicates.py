@@ -1,4 +1,4 @@
-"""Detection of duplicate pairs in a corpus of any size, by digests stored in files."""
+"""Deduplication: finds the duplicate pairs of a corpus of any size, by digests stored in files."""
 
 import hashlib
 import shutil

@@ -63,7 +63,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 class ImageProcessor:
-    """Reads image files and normalizes their pixels for a model."""
+    """Image preprocessing: reads image files, and resizes and normalizes their pixels."""
 
     def __init__(self, size: tuple[int, int], channels: int, mean: Sequence[float], deviation: Sequence[float]) -> None:
         """Creates the processor.

@@ -1,4 +1,4 @@
-"""Rows of different length in one flat array, without a Python list per row."""
+"""Ragged (jagged) arrays: rows of different length in one flat array, without a Python list per row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Running text in windows of tokens."""
+"""Running text in windows (blocks) of tokens, for language modelling."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Detection of degenerate output that repeats itself."""
+"""Detection of degenerate output: repetition loops."""
 
 from collections import Counter
 from collections.abc import Sequence

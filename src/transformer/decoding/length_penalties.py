@@ -34,7 +34,7 @@ class LengthNormalization:
 
 
 def paper_length_penalty(alpha: float) -> LengthPenalty:
-    """Returns the penalty ((5 + |Y|) / 6)^alpha; alpha=0 compares the sums themselves.
+    """Returns the length penalty of GNMT, ((5 + |Y|) / 6)^alpha; alpha=0 compares the sums themselves.
 
     Raises:
         ConfigError: Alpha is below 0 or above 10.
@@ -46,7 +46,7 @@ def paper_length_penalty(alpha: float) -> LengthPenalty:
 
 
 def length_normalization(alpha: float) -> LengthPenalty:
-    """Returns the penalty |Y|^alpha; alpha=1 compares the mean log-probability per token.
+    """Returns the length normalization |Y|^alpha; alpha=1 compares the mean log-probability per token.
 
     Raises:
         ConfigError: Alpha is below 0 or above 10.

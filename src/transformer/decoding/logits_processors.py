@@ -36,7 +36,7 @@ def make_logits_processors(search: Search, eos_id: int) -> list[LogitsProcessor]
 def penalize_repetition(
     log_p: Float[Tensor, "N W V"], generated: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], penalty: float
 ) -> None:
-    """Multiplies the log-probability of every generated token by `penalty`, see `Search.repetition_penalty`."""
+    """Applies a repetition penalty to every generated token, see `Search.repetition_penalty`."""
     is_generated = torch.arange(generated.size(2), device=generated.device) < lengths[:, None]
     log_p.copy_(torch.where(_token_mask(log_p, generated, is_generated[:, None]), log_p * penalty, log_p))
 
@@ -44,7 +44,7 @@ def penalize_repetition(
 def forbid_repeated_ngrams(
     log_p: Float[Tensor, "N W V"], generated: Int[Tensor, "N W L"], lengths: Int[Tensor, " N"], size: int
 ) -> None:
-    """Forbids each token that would complete an n-gram of `size` tokens for the second time."""
+    """Blocks n-grams: forbids each token that would repeat an n-gram of `size` tokens (`no_repeat_ngram_size`)."""
     if generated.size(2) < size:
         return
     starts = torch.arange(generated.size(2) - size + 1, device=generated.device)
@@ -62,7 +62,7 @@ def forbid_sequences(
     lengths: Int[Tensor, " N"],
     sequences: Sequence[Sequence[int]],
 ) -> None:
-    """Forbids the last token of each sequence after the tokens before it."""
+    """Forbids the last token of each banned sequence after the tokens before it (`bad_words_ids`)."""
     for *before, last in sequences:
         if len(before) > generated.size(2):
             continue
@@ -90,7 +90,7 @@ def force_prefixes(
     lengths: Sequence[int],
     requests: Sequence[Request],
 ) -> None:
-    """Forbids all tokens but the next one of the prefix, in sentences whose prefix is not complete."""
+    """Forces the next token of the prefix (prefix-constrained decoding) until the prefix is complete."""
     for row, (length, request) in enumerate(zip(lengths, requests, strict=True)):
         if length < len(request.prefix):
             token = request.prefix[length]

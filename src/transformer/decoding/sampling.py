@@ -68,7 +68,7 @@ def draw(log_p: Float[Tensor, "*rows V"], uniform: Float[Tensor, "*rows"], sampl
 
 
 def filter_logits(logits: Float[Tensor, "*rows V"], sampling: Sampling) -> Float[Tensor, "*rows V"]:
-    """Sets the logits of tokens that may not be drawn to -inf; the most probable token always remains."""
+    """Filters logits by top-k, top-p (nucleus) and min-p: others become -inf, but never the most probable one."""
     if 0 < sampling.top_k < logits.size(-1):
         smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < smallest, -torch.inf)

@@ -324,7 +324,7 @@ def sample_candidates(beams: BeamState, log_p: LogP, processed_log_p: LogP, samp
 
 @dataclass
 class RequestQueue:
-    """The requests that wait to join the batch.
+    """Continuous batching: the requests that wait to join the batch.
 
     Attributes:
         requests: Numbered requests that have not been read.

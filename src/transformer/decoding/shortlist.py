@@ -1,4 +1,4 @@
-"""Vocabulary shortlists: a search among the few tokens that the translation of a sentence is likely to contain.
+"""Vocabulary (lexical) shortlists: a search among the few tokens that the translation of a sentence probably contains.
 
 Each sentence has its own list, so that its translation does not depend on the other sentences of a batch. Marian calls
 the same technique a lexical shortlist, CTranslate2 a vocabulary map.

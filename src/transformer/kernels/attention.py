@@ -101,10 +101,9 @@ def attention_args(
     queries: int,
     *,
     mask: Bool[Tensor, "..."] | None = None,
-    last: Int[Tensor, " B"] | None = None,
     cache_indirection: Int[Tensor, "B L"] | None = None,
 ) -> AttentionArgs:
-    """Describes attention over the first `positions` of a cache; the caller then sets `query` and `out`.
+    """Describes attention over the first `positions` of a cache; the caller then sets the other pointers.
 
     Args:
         keys: Cached keys, float32 or bfloat16, contiguous along the last axis. Without `cache_indirection`, the cache
@@ -113,7 +112,6 @@ def attention_args(
         positions: Largest number of positions that any row attends to.
         queries: Number of queries per row.
         mask: Attention mask of shape (B or 1, 1, T or 1, S), contiguous along the last axis; True = may attend.
-        last: Last position that each row attends to.
         cache_indirection: Index of the cache row that holds each position of a row, int32. By default each row of the
             batch reads its own row of the cache.
     """
@@ -121,8 +119,7 @@ def attention_args(
     batch = batch if cache_indirection is None else len(cache_indirection)
     mask_strides = [0, 0] if mask is None else [mask.stride(axis) if mask.size(axis) > 1 else 0 for axis in (0, 2)]
     return AttentionArgs(
-        None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(),
-        None if last is None else last.data_ptr(),
+        None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(), None,
         None if cache_indirection is None else cache_indirection.data_ptr(), None,
         batch, queries, positions, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,

@@ -1,4 +1,4 @@
-"""The cross-entropy of logits and its gradient in one pass."""
+"""Fused cross-entropy: the loss of logits and its gradient in one pass."""
 
 import torch
 from jaxtyping import Float, Int

@@ -67,7 +67,10 @@ def drop_out(
 
 
 def column_sums(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
-    """Sums each column in float32. The input must pass `supports_tensors` and be contiguous along the last axis."""
+    """Sums each column in float32, e.g. for the gradient of a bias.
+
+    The input must pass `supports_tensors` and be contiguous along the last axis.
+    """
     compiled = library()
     assert compiled is not None
     out = torch.empty(x.size(1), dtype=torch.float32, device="cpu")

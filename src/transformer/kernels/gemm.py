@@ -1,4 +1,4 @@
-"""Products of matrices that are not packed in advance, for training, where weights change with every step."""
+"""Matrix products (GEMM) without packing in advance, for training, where weights change with every step."""
 
 import ctypes
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class EpilogueArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Operations applied to a product before it is written, in the order of the attributes up to `derivatives`.
+    """Operations fused into a product (oneDNN's post-ops), in the order of the attributes up to `derivatives`.
 
     Attributes:
         bias: Bias added to each row, float32.

@@ -1,4 +1,4 @@
-"""The most probable tokens, without storing the probabilities of the whole vocabulary."""
+"""Top-k of the log-softmax, without storing the probabilities of the whole vocabulary."""
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -40,7 +40,7 @@ class Client:
 
 
 class RateLimiter:
-    """A token bucket per client, of which a limited number is kept.
+    """Rate limit: a token bucket per client, for a limited number of clients.
 
     Args:
         per_minute: Requests of a client in a minute; 0 for unlimited.

@@ -1,4 +1,4 @@
-"""Lossless tokenization by byte-level byte-pair encoding."""
+"""Lossless subword tokenization by byte-level byte-pair encoding (BPE)."""
 
 import json
 import re

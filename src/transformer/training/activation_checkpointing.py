@@ -1,4 +1,4 @@
-"""Activation checkpointing: layers are recomputed in the backward pass, which saves memory and costs time."""
+"""Activation (gradient) checkpointing: layers are recomputed in the backward pass to save memory, at a cost in time."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The fit of two lines: the log odds that they belong together, learned from the corpus itself."""
+"""Bitext scoring: the log odds that two lines are translations (their fit), learned from the corpus itself."""
 
 from dataclasses import dataclass, replace
 

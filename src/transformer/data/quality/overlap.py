@@ -1,4 +1,4 @@
-"""Test lines in the training text: exact matches, and matches except for case, spaces and punctuation."""
+"""Contamination: test lines in the training text, matched exactly or except for case, spaces and punctuation."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Characters that a model has never seen."""
+"""Unseen (out-of-vocabulary) characters."""
 
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.sentencepiece import SPACE

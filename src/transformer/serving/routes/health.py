@@ -1,4 +1,4 @@
-"""Routes for those who operate the server: probes, measurements and the description of all routes."""
+"""Liveness and readiness probes, metrics, and the OpenAPI description of all routes."""
 
 from typing import Any, Final
 
