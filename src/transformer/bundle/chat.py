@@ -31,7 +31,7 @@ def chat_entries(files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _template_of(entry: object) -> str:
-    """Returns the template of tokenizer_config.json; of several, the one named "default"."""
+    """Returns the template of tokenizer_config.json, or the one named "default" of several."""
     if isinstance(entry, list):
         named = cast("list[Mapping[str, str]]", entry)
         return next((one["template"] for one in named if one.get("name") == "default"), "")

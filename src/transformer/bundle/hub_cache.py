@@ -62,7 +62,7 @@ def _expanded(path: str) -> Path:
 
 
 def _snapshot(name: str) -> Path | None:
-    """Returns the folder of the main revision of a cached model, or of its only one; None if there is none."""
+    """Returns the snapshot of the main (or only) revision of a cached model; None without one."""
     folder = cache_folder() / f"models--{name.replace('/', '--')}"
     try:
         main = folder / "snapshots" / (folder / "refs" / "main").read_text(encoding="ascii").strip()

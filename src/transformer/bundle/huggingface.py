@@ -22,7 +22,7 @@ from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
 from transformer.models.huggingface.key_mapping import OTHER_PROGRAM, unwrap
 from transformer.models.size import check_size_of_weights
-from transformer.storage.atomic import whole_folder
+from transformer.storage.atomic import atomic_folder
 from transformer.storage.disk_space import check_space
 from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_bytes
 from transformer.storage.verified_folder import MANIFEST
@@ -165,7 +165,7 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     files |= {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in described.items()}
     tensors = weights.write_weights(bundle.config, bundle.model.state_dict())
     check_space(folder, tensor_bytes(tensors), "the model")
-    with whole_folder(folder) as temporary:
+    with atomic_folder(folder) as temporary:
         for name, content in files.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             (temporary / name).write_bytes(content)

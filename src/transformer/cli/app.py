@@ -104,7 +104,7 @@ def _known_names(error: Any) -> list[str]:
 
 
 def _given_value(error: Any) -> str:
-    """Returns the value of an option that was refused, if its error tells it."""
+    """Returns the rejected value of an option, if its error has it."""
     details = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     return str(details[0].get("input", "")) if details else ""
 

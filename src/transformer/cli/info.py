@@ -158,7 +158,7 @@ def _print_families(families: Mapping[str, FamilyFacts]) -> None:
 
 
 def _table(title: str, rows: Mapping[str, object]) -> None:
-    """Prints a title and the rows that have a value; nothing if there are none."""
+    """Prints the rows that have a value under a title, if there are any."""
     known = {name: value for name, value in rows.items() if value is not None}
     if known:
         typer.echo(title)

@@ -81,13 +81,13 @@ def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path, l
     from transformer.inspection.packing import parse_layers
     from transformer.inspection.page import page_data, render
     from transformer.inspection.passes import record_pass
-    from transformer.storage.atomic import whole_file
+    from transformer.storage.atomic import atomic_file
 
     with shown_while("computing the passes"):
         recorded = record_pass(bundle, text, target)
         data = page_data(recorded, compared_norms(recorded, step_norms))
         numbers = None if layers is None else parse_layers(layers, data.facts)
         page = render(data, layers=numbers).encode()
-    with whole_file(output_path) as file:
+    with atomic_file(output_path) as file:
         file.write(page)
     typer.echo(f"next: open {output_path} in a browser")

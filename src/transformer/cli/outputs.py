@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from transformer.cli.streams import check_standard_output
 from transformer.errors import DataError, OutputError
-from transformer.storage.atomic import named_errors, whole_file
+from transformer.storage.atomic import atomic_file, named_errors
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -38,7 +38,7 @@ def open_output(path: Path | None, *, whole: bool = False) -> Generator[BinaryIO
     elif path.suffix in (".gz", ".zst"):
         raise DataError(f"{path}: output cannot be compressed; leave out {path.suffix}")
     elif whole and _is_replaceable(path):
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             yield file
     else:
         yield from _growing_file(path)
@@ -51,7 +51,7 @@ def _standard_output() -> Generator[BinaryIO]:
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether a file can be replaced by another one of its name: it is none of a pipe, a device, or in a locked folder.
+    """Whether a file can be replaced: not a pipe, a device, or a file in a folder that cannot be written.
 
     A file that does not exist counts as replaceable.
     """

@@ -6,7 +6,7 @@ import typer
 
 
 def folder_path(text: str) -> Path:
-    """Returns the path of a folder to be written; an empty one, as of an unset variable, would be the current folder.
+    """Returns the path of an output folder; refuses an empty path, e.g. of an unset variable.
 
     Raises:
         BadParameter: The text is empty.

@@ -18,7 +18,7 @@ from transformer.data.readers import Pair
 from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore
-from transformer.data.tokens import EncodingJob, read_text
+from transformer.data.tokens import EncodingJob, read_report
 from transformer.interfaces import DatasetMix
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -154,7 +154,7 @@ class CorpusBuilder:
         return self._open(path, (tokenizers.source.special_tokens, tokenizers.target.special_tokens))
 
     def _open(self, path: Path, special_tokens: tuple[SpecialTokenIds, SpecialTokenIds]) -> Corpus:
-        report, pairs, source_text = read_text(path)
+        report, pairs, source_text = read_report(path)
         for file, counts in zip(self._inputs, report.files, strict=True):
             counts.update(name=file.name, weight=file.weight)
         mix = tuple(DatasetMix(file["kept"], file["weight"]) for file in report.files)

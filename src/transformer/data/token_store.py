@@ -64,7 +64,7 @@ def write_examples(folder: Path, chosen: NDArray[np.bool_]) -> None:
             lengths.write(np.stack(sizes, axis=1).astype(np.int32).tobytes())
             first += batch.num_rows
     count = raw[0].stat().st_size // 4
-    columns = [_mapped(raw[0], pa.uint32(), count), _mapped(raw[1], pa.int32(), 2 * count)]
+    columns = [_memory_map(raw[0], pa.uint32(), count), _memory_map(raw[1], pa.int32(), 2 * count)]
     columns[1] = pa.FixedSizeListArray.from_arrays(columns[1], 2)
     table = pa.record_batch(columns, names=["row", "lengths"])
     with pa.ipc.new_file(str(folder / EXAMPLES_FILE), table.schema) as writer:
@@ -150,6 +150,6 @@ def _offsets(column: pa.ListArray) -> NDArray[np.int32]:
     return column.offsets.to_numpy()
 
 
-def _mapped(path: Path, dtype: pa.DataType, count: int) -> pa.Array:
+def _memory_map(path: Path, dtype: pa.DataType, count: int) -> pa.Array:
     buffer = pa.memory_map(str(path)).read_buffer() if count else pa.py_buffer(b"")
     return pa.Array.from_buffers(dtype, count, [None, buffer])

@@ -120,7 +120,7 @@ class EncodingJob:
         write_pairs(folder, [(sides[0], sides[1])], self.vocab_size)
 
 
-def read_text(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None]:
+def read_report(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None]:
     """Reads the report, the validation pairs and the statistics that `EncodingJob.run` wrote.
 
     Earlier versions did not write the statistics.
@@ -166,7 +166,7 @@ class _CorpusEncoder:
             stack.callback(finder.close)
             blocks = stack.enter_context(closing(encode_blocks(self._encoder, self._blocks(), workers)))
             for block in blocks:
-                self._count(block)
+                self._count_block(block)
                 writer.append(block.source, block.target)
                 if duplicates:
                     finder.add(block.digests)
@@ -183,13 +183,13 @@ class _CorpusEncoder:
         """Yields the blocks of all files and records the file of each; no block spans two files."""
         for index, file in enumerate(self._inputs):
             counts = PairCounts()
-            for block in _divide(file.read(counts)):
+            for block in _make_blocks(file.read(counts)):
                 self._origins.append(index)
                 yield block
             self.report.add_reader_counts(counts)
             self._read[index] += counts.left_out
 
-    def _count(self, block: EncodedBlock) -> None:
+    def _count_block(self, block: EncodedBlock) -> None:
         origin = self._origins.popleft()
         self._read[origin] += block.read
         self._rows[origin] += len(block.source)
@@ -212,8 +212,8 @@ class _CorpusEncoder:
         ]
 
 
-def _divide(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Yields the pairs in blocks of at most `BLOCK_PAIRS` pairs and `BLOCK_CHARACTERS` characters."""
+def _make_blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Groups the pairs into blocks of at most `BLOCK_PAIRS` pairs and `BLOCK_CHARACTERS` characters."""
     block: list[Pair] = []
     characters = 0
     for pair in pairs:

@@ -269,13 +269,13 @@ def save(figure: "Figure", path: Path) -> None:
     """
     from matplotlib import rc_context
 
-    from transformer.storage.atomic import whole_file
+    from transformer.storage.atomic import atomic_file
 
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("svg", "pdf", "png"):
         raise ConfigError(f"output={str(path)!r} ends in neither .svg, .pdf nor .png; choose one of them")
     same_each_time = {"Date": None} if kind == "svg" else None
-    with whole_file(path) as file, rc_context({"svg.fonttype": "none", "svg.hashsalt": "transformer"}):
+    with atomic_file(path) as file, rc_context({"svg.fonttype": "none", "svg.hashsalt": "transformer"}):
         figure.savefig(file, format=kind, dpi=150, metadata=same_each_time)
 
 

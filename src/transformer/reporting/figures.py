@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transformer.errors import ConfigError
 from transformer.pipelines.translation.attention_maps import CrossAttention
 from transformer.reporting.record import read_metrics
-from transformer.storage.atomic import whole_file
+from transformer.storage.atomic import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -81,7 +81,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def _save(figure: Any, path: Path) -> Path:
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         figure.savefig(file, dpi=120, format="png")
     return path
 

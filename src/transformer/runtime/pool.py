@@ -1,4 +1,4 @@
-"""The pool of processes: it translates and scores, encodes corpora, and does the work of the server.
+"""The process pool (prefork): it translates and scores, encodes corpora, and does the work of the server.
 
 The processes are forked: they start in milliseconds and share the memory of their parent, such as packed weights or a
 tokenizer. Systems other than Linux cannot fork safely; `CAN_FORK` is False there.
@@ -36,15 +36,15 @@ class _Worker:
 
     Attributes:
         pid: Id of the process.
-        end: Descriptor that can be read once it has ended, since another process may hold its end of the socket; None
-            before Linux 5.3, where the socket alone tells.
+        pidfd: Descriptor that becomes readable when it ends, since another process may hold its end of the socket;
+            None before Linux 5.3, where only the socket shows it.
         channel: Connection to it.
         requests: Its requests, the one that it works on first.
         n_results: Number of results that it has sent.
     """
 
     pid: int
-    end: int | None
+    pidfd: int | None
     channel: Channel
     requests: list[Frame] = field(default_factory=list[Frame])
     n_results: int = 0
@@ -77,13 +77,13 @@ class Pool:
         self._answer, self._n, self._initialize = answer, n, initialize
         self._pass_on, self._changed = receive, changed
         self._selector = selectors.DefaultSelector()
-        self._woken, self._wake = socket.socketpair()
+        self._wake_receiver, self._wake_sender = socket.socketpair()
         self._incoming: deque[Frame] = deque()
         self._waiting: deque[Frame] = deque()
         self._workers: list[_Worker] = []
         self._starts = [0.0] * n  # times at which workers are to be started
         self._is_stopped = False
-        self._selector.register(self._woken, selectors.EVENT_READ, lambda _: self._woken.recv(1 << 10))
+        self._selector.register(self._wake_receiver, selectors.EVENT_READ, lambda _: self._wake_receiver.recv(1 << 10))
 
     def send(self, frame: Frame) -> None:
         """Sends a frame of the kind REQUEST, CANCEL or KILL; any thread may call it, also before `run`."""
@@ -110,7 +110,7 @@ class Pool:
 
     def _wake_up(self) -> None:
         with suppress(OSError):  # `run` has returned, or is woken already
-            self._wake.send(b"\0", socket.MSG_DONTWAIT)
+            self._wake_sender.send(b"\0", socket.MSG_DONTWAIT)
 
     def run(self) -> None:
         """Runs the processes until `stop` is called. They are killed when the calling thread ends for any reason.
@@ -127,7 +127,7 @@ class Pool:
                     if key.fd in self._selector.get_map():  # otherwise a process has ended whose socket it was
                         key.data(events)
         finally:
-            self._end_all()
+            self._reap_all()
 
     def _seconds_to_start(self) -> float | None:
         if self._incoming:  # added by a function that `run` called
@@ -154,17 +154,17 @@ class Pool:
                 if not pid:
                     ours.close()
                     self._become_worker(theirs, parent)
-        worker = _Worker(pid, _end_of(pid), Channel(ours))
+        worker = _Worker(pid, _open_pidfd(pid), Channel(ours))
         self._workers.append(worker)
         self._register(worker.channel, lambda: self._receive(worker))
-        if worker.end is not None:
-            self._selector.register(worker.end, selectors.EVENT_READ, lambda _: self._lost(worker))
+        if worker.pidfd is not None:
+            self._selector.register(worker.pidfd, selectors.EVENT_READ, lambda _: self._handle_death(worker))
 
     def _become_worker(self, stream: socket.socket, parent: int) -> NoReturn:
         for key in self._selector.get_map().values():
             key.fileobj.close() if isinstance(key.fileobj, socket.socket) else os.close(key.fd)
         self._selector.close()
-        self._wake.close()
+        self._wake_sender.close()
         run_worker(self._answer, stream, parent, self._initialize)
 
     def _take_incoming(self) -> None:
@@ -175,13 +175,13 @@ class Pool:
                 continue
             worker = next((one for one in self._workers if any(r.key == frame.key for r in one.requests)), None)
             if worker is None:
-                self._drop(frame.key)
+                self._discard_waiting(frame.key)
             elif frame.kind == Kind.KILL:
                 _kill(worker)  # `run` will see its end
             else:
                 self._send(worker.channel, frame)
 
-    def _drop(self, key: int) -> None:
+    def _discard_waiting(self, key: int) -> None:
         n_waiting = len(self._waiting)
         self._waiting = deque(request for request in self._waiting if request.key != key)
         if len(self._waiting) < n_waiting:
@@ -217,7 +217,7 @@ class Pool:
     def _receive(self, worker: _Worker) -> None:
         try:
             frames = worker.channel.receive()
-        except ValueError:  # it is out of its mind
+        except ValueError:  # an invalid frame
             worker.channel.is_closed, frames = True, []
         for frame in frames:
             if frame.kind == Kind.RESULT:
@@ -225,40 +225,40 @@ class Pool:
                 worker.n_results += 1
             self._pass_on(frame)
         if worker.channel.is_closed:
-            self._lost(worker)
+            self._handle_death(worker)
 
-    def _lost(self, worker: _Worker) -> None:
-        """Passes on what a worker has sent before its end, and has it replaced."""
+    def _handle_death(self, worker: _Worker) -> None:
+        """Passes on the last results of a dead worker, and schedules its replacement."""
         if worker not in self._workers:
-            return  # the other one of its descriptors told
+            return  # its other descriptor was handled first
         self._workers.remove(worker)
         self._receive(worker)
-        self._end(worker)
+        self._reap(worker)
         self._starts.append(time.monotonic() + (0.0 if worker.n_results else RESTART_SECONDS))
         self._changed([one.pid for one in self._workers])
         for request in worker.requests:
             self._pass_on(Frame(Kind.DIED, request.key))
 
-    def _end(self, worker: _Worker) -> None:
+    def _reap(self, worker: _Worker) -> None:
         _kill(worker)
         self._selector.unregister(worker.channel.stream)
         worker.channel.stream.close()
-        if worker.end is not None:
-            self._selector.unregister(worker.end)
-            os.close(worker.end)
+        if worker.pidfd is not None:
+            self._selector.unregister(worker.pidfd)
+            os.close(worker.pidfd)
         with suppress(ChildProcessError):  # someone else has waited for it
             os.waitpid(worker.pid, 0)
 
-    def _end_all(self) -> None:
+    def _reap_all(self) -> None:
         for worker in self._workers:
-            self._end(worker)
+            self._reap(worker)
         self._workers.clear()
         self._selector.close()
-        self._woken.close()
-        self._wake.close()
+        self._wake_receiver.close()
+        self._wake_sender.close()
 
 
-def _end_of(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:

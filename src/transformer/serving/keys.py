@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from transformer.errors import ConfigError
-from transformer.storage.atomic import whole_file
+from transformer.storage.atomic import atomic_file
 
 PREFIX: Final = "tf-"
 LINE: Final = re.compile(r"(?P<name>[\w.@-]{1,64}) +sha256:(?P<hash>[0-9a-f]{64})")
@@ -90,7 +90,7 @@ def add_key(path: Path, name: str) -> str:
         text = path.read_text(encoding="utf-8")
         text += "" if text.endswith("\n") or not text else "\n"
     key = PREFIX + secrets.token_urlsafe(32)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(f"{text}{name} sha256:{hash_key(key)}\n".encode())
     return key

@@ -10,7 +10,7 @@ from transformer.text.languages import matching_tag, parse_language
 
 @dataclass(frozen=True)
 class Route:
-    """The way from one language to another.
+    """Route from one language to another, directly or through a pivot language.
 
     Attributes:
         source: Tag of the language of the texts.
@@ -60,7 +60,7 @@ class LanguagePairs:
         else:
             sources = [source for source in self._models if self._route(source, target, may_pivot)]
         if not all(sources) or not sources:
-            raise self._unserved("", target, may_pivot)
+            raise self._unsupported_error("", target, may_pivot)
         return sources
 
     def known_source(self, source: str, target: str, model: str) -> str:
@@ -73,10 +73,10 @@ class LanguagePairs:
             return known
         if (tag := parse_language(source)) and (model or matching_tag(tag, [target])):
             return tag
-        raise self._unserved(source, target, may_pivot=True)
+        raise self._unsupported_error(source, target, may_pivot=True)
 
     def route(self, source: str, target: str, model: str, *, may_pivot: bool) -> Route:
-        """Returns the way from a source language to a target.
+        """Returns the route from a source language to a target.
 
         Args:
             source: Served tag, see `known_source`.
@@ -98,7 +98,7 @@ class LanguagePairs:
             return Route(source, ())
         models = self._route(source, target, may_pivot)
         if models is None:
-            raise self._unserved(source, target, may_pivot)
+            raise self._unsupported_error(source, target, may_pivot)
         return Route(source, models)
 
     def _route(self, source: str, target: str, may_pivot: bool) -> tuple[str, ...] | None:
@@ -121,7 +121,7 @@ class LanguagePairs:
             )
         return self._translators[model]
 
-    def _unserved(self, source: str, target: str, may_pivot: bool) -> ServiceError:
+    def _unsupported_error(self, source: str, target: str, may_pivot: bool) -> ServiceError:
         pairs = ", ".join(f"{one}-{other}" for one, targets in self._models.items() for other in targets) or "none"
         for tag, param in ((source, "source"), (target, "target")):
             if tag and not parse_language(tag):

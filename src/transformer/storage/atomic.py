@@ -51,7 +51,7 @@ def named_errors(path: Path, advice: str = FILE_ADVICE) -> Generator[None]:
 
 
 def output_error(path: Path, error: OSError, advice: str = FILE_ADVICE) -> OutputError:
-    """Returns the error for a path that cannot be written, with the words of the operating system."""
+    """Returns the error for a path that cannot be written, with the message of the operating system."""
     return OutputError(path, os.strerror(error.errno) if error.errno else "it cannot be written", advice)
 
 
@@ -79,8 +79,8 @@ class OutputFile(io.FileIO):
 
 
 @contextmanager
-def whole_file(path: Path) -> Generator[BinaryIO]:
-    """Opens a file that appears under its name, or replaces an older one, when the block ends without an error.
+def atomic_file(path: Path) -> Generator[BinaryIO]:
+    """Opens a file for an atomic write: it replaces the file of its name when the block ends without an error.
 
     Raises:
         OutputError: The file cannot be written; nothing has changed then.
@@ -111,7 +111,7 @@ def replace_bytes(path: Path, content: bytes) -> None:
     Raises:
         OutputError: The file cannot be written; an older one is unchanged.
     """
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(content)
 
 
@@ -121,8 +121,8 @@ def replace_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Generator[Path]:
-    """Yields a temporary folder that gets the final name when everything in it is on disk.
+def atomic_folder(folder: Path) -> Generator[Path]:
+    """Yields a temporary folder, which is renamed atomically to its final name when everything in it is on disk.
 
     If `folder` is an empty mount point, which cannot be replaced, the files are moved into it.
 
@@ -162,8 +162,8 @@ def whole_folder(folder: Path) -> Generator[Path]:
 def _temporary(path: Path) -> Path:
     """Returns the path of the temporary file or folder beside a path; a name that would be too long is shortened."""
     before, after = ".writing-", f"-{os.getpid()}"
-    room = MAX_NAME_BYTES - len(before) - len(after)
-    return path.with_name(f"{before}{os.fsdecode(os.fsencode(path.name)[:room])}{after}")
+    max_bytes = MAX_NAME_BYTES - len(before) - len(after)
+    return path.with_name(f"{before}{os.fsdecode(os.fsencode(path.name)[:max_bytes])}{after}")
 
 
 def _is_below(name: object, folder: Path) -> bool:

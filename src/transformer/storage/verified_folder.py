@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from transformer.config import Config, describe_problems
 from transformer.errors import TransformerError
-from transformer.storage.atomic import whole_folder
+from transformer.storage.atomic import atomic_folder
 
 MANIFEST: Final = "manifest.json"
 MANIFEST_SUM: Final = "manifest.sha256"
@@ -68,7 +68,7 @@ def write_verified_folder(
 ) -> None:
     """Writes files, a manifest of their SHA-256 sums and sizes, and the checksum of the manifest.
 
-    The folder is complete or does not exist, see `whole_folder`.
+    The folder is complete or does not exist, see `atomic_folder`.
 
     Args:
         folder: Folder to write, which must not exist or must be empty.
@@ -82,7 +82,7 @@ def write_verified_folder(
     """
     if folder.exists() and any(folder.iterdir()):
         raise folder_type.error(f"{folder} is not empty; choose another folder, or remove it first")
-    with whole_folder(folder) as temporary:
+    with atomic_folder(folder) as temporary:
         fill(temporary)
         _write_manifest(temporary, folder_type, facts)
 

@@ -13,7 +13,7 @@ _EDGE: Final = 32
 
 
 def join_sentences(sentences: Iterable[str]) -> str:
-    """Joins sentences by spaces, but Chinese and Japanese ones by nothing; empty ones are left out."""
+    """Joins non-empty sentences by spaces, and Chinese and Japanese ones without."""
     parts: list[str] = []
     for sentence in filter(None, sentences):
         is_first = not parts

@@ -93,7 +93,7 @@ class _Splitter:
         return SplitLine(pieces, is_clean, words)
 
     def _sizes(self, spans: Sequence[Span]) -> list[int]:
-        """Returns the number of tokens of each span; more than the limit for those that are far too long."""
+        """Counts the tokens of each span; far too long ones count more than the limit, without being tokenized."""
         longest = MAX_TOKEN * self.limit
         counted = iter(self.count([self.line[start:end] for start, end in spans if end - start <= longest]))
         return [next(counted) if end - start <= longest else self.limit + 1 for start, end in spans]
@@ -106,7 +106,7 @@ class _Splitter:
             for block in ([word.span()] if word.end() - word.start() <= MAX_WORD else self._blocks(word.span()))
         ]
         sized = zip(blocks, self._sizes(blocks), strict=True)
-        return [part for block, size in sized for part in ([block] if size <= self.limit else self._halves(block))]
+        return [part for block, size in sized for part in ([block] if size <= self.limit else self._halve_word(block))]
 
     def _blocks(self, word: Span) -> list[Span]:
         """Cuts a very long word into blocks between grapheme clusters."""
@@ -116,7 +116,7 @@ class _Splitter:
                 bounds.append(cluster.start())
         return list(pairwise([*bounds, word[1]]))
 
-    def _halves(self, block: Span) -> list[Span]:
+    def _halve_word(self, block: Span) -> list[Span]:
         """Halves a block between grapheme clusters until each part fits; a single cluster is cut between characters."""
         start, end = block
         edges = [match.start() for match in CLUSTER.finditer(self.line, start, end)]
@@ -125,7 +125,7 @@ class _Splitter:
         if len(edges) < 2 or self._sizes([block])[0] <= self.limit:
             return [block]
         middle = edges[len(edges) // 2]
-        return self._halves((start, middle)) + self._halves((middle, end))
+        return self._halve_word((start, middle)) + self._halve_word((middle, end))
 
     def _pack(self, units: Sequence[_Unit]) -> list[Span]:
         """Joins neighbouring units as long as they fit together.
@@ -134,7 +134,7 @@ class _Splitter:
         token for it. Joined units that are still too long are halved.
         """
         for space in (0, 1):
-            groups = self._grouped(units, space)
+            groups = self._group(units, space)
             pieces = [(group[0].start, group[-1].end) for group in groups]
             sizes = self._sizes(pieces)
             if max(sizes, default=0) <= self.limit:
@@ -142,27 +142,27 @@ class _Splitter:
         return [
             part
             for group, piece, size in zip(groups, pieces, sizes, strict=True)
-            for part in ([piece] if size <= self.limit else self._halved(group))
+            for part in ([piece] if size <= self.limit else self._halve_group(group))
         ]
 
-    def _grouped(self, units: Sequence[_Unit], space: int) -> list[list[_Unit]]:
+    def _group(self, units: Sequence[_Unit], space: int) -> list[list[_Unit]]:
         groups: list[list[_Unit]] = []
-        room = -1
+        free = -1
         for unit in units:
-            if unit.size > room or unit.sentence - groups[-1][0].sentence >= self.max_sentences:
+            if unit.size > free or unit.sentence - groups[-1][0].sentence >= self.max_sentences:
                 groups.append([])
-                room = self.limit
+                free = self.limit
             groups[-1].append(unit)
-            room -= unit.size + space
+            free -= unit.size + space
         return groups
 
-    def _halved(self, group: Sequence[_Unit]) -> list[Span]:
+    def _halve_group(self, group: Sequence[_Unit]) -> list[Span]:
         """Halves a group recursively until each part fits; a single unit is never split."""
         joined = group[0].start, group[-1].end
         if len(group) == 1 or self._sizes([joined])[0] <= self.limit:
             return [joined]
         middle = len(group) // 2
-        return self._halved(group[:middle]) + self._halved(group[middle:])
+        return self._halve_group(group[:middle]) + self._halve_group(group[middle:])
 
 
 def split_line(
@@ -198,7 +198,7 @@ def word_indices(text: str, pieces: Sequence[str]) -> list[list[int]]:
 
 
 def merge_overlapping(spans: Iterable[Span]) -> list[Span]:
-    """Returns spans in order, those that overlap as one."""
+    """Sorts spans and merges those that overlap."""
     merged: list[Span] = []
     for start, end in sorted(spans):
         if merged and start < merged[-1][1]:

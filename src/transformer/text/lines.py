@@ -66,7 +66,7 @@ def bounded_lines(stream: BinaryIO, most: int = MAX_LINE_CHARACTERS) -> Iterator
 
 
 def max_bytes(characters: int) -> int:
-    """Returns a number of bytes that only lines of more than so many characters have, with a byte order mark or not."""
+    """Returns the maximum number of bytes of a line of so many characters, a byte order mark included."""
     return BYTES_PER_CHARACTER * (characters + 2)
 
 
@@ -81,7 +81,7 @@ def whole_characters(raw: bytes) -> bytes:
 
 
 class ArrivingLine:
-    """The parts of a line that have arrived; of a line that is far too long, the rest is not kept.
+    """A line that arrives in parts; the rest of a line that is far too long is dropped.
 
     Args:
         most: Maximum number of characters of a line that is kept as it is.

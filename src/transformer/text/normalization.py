@@ -35,7 +35,7 @@ def remove_invisible(text: str) -> str:
 
 
 def normalize_spaces(text: str) -> str:
-    """Returns `remove_invisible(text)` with each run of white space as one space, and none around the text."""
+    """Returns `remove_invisible(text)`, stripped, with each run of white space as one space."""
     return _spaces.sub(" ", remove_invisible(text)).strip(" ")
 
 

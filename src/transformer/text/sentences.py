@@ -61,16 +61,16 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
         language: Language of the text (BCP 47); English rules if it is not known.
     """
     if not _might_have_several(text):
-        return [span] if (span := _stripped(text, 0, len(text))) else []
+        return [span] if (span := _strip(text, 0, len(text))) else []
     code = base_language(language) or "en"
     copy = PlainCopy.of(text)
     spans: list[Span] = []
     start = 0
     for end in _boundaries(copy, code):
         bound = copy.original_end(end)
-        spans += [span] if (span := _stripped(text, start, bound)) else []
+        spans += [span] if (span := _strip(text, start, bound)) else []
         start = bound
-    spans += [span] if (span := _stripped(text, start, len(text))) else []
+    spans += [span] if (span := _strip(text, start, len(text))) else []
     return _join_without_letters(text, spans)
 
 
@@ -101,7 +101,7 @@ def _boundaries(copy: PlainCopy, code: str) -> list[int]:
             (ends.add if is_end else ends.discard)(word.end())
     if code in _ORDINAL_LANGUAGES:
         ends -= {match.end() for match in _ORDINAL.finditer(text) if not starts_sentence(match["next"], code)}
-    ends = {end for end in ends if not _goes_on(copy, end, code)}
+    ends = {end for end in ends if not _continues(copy, end, code)}
     return sorted(end for end in ends | paragraphs if 0 < end < len(text))
 
 
@@ -121,7 +121,7 @@ def _candidates(text: str, code: str) -> Iterator[int]:
 
 
 def _segment(code: str, block: str) -> list[str]:
-    """Returns the parts of a text by sentencex, or by a simple pattern where it fails: it is not Python code."""
+    """Segments a text by sentencex, or by a simple pattern where that library, written in Rust, panics."""
     try:
         return segment(code, block)
     except BaseException as error:
@@ -139,8 +139,8 @@ def _is_boundary(text: str, end: int) -> bool:
     return not (mark in ".!?．" and (mark.isascii() or text[end : end + 1].isdigit()))
 
 
-def _goes_on(copy: PlainCopy, end: int, code: str) -> bool:
-    """Whether a sentence goes on after a position: after a quote, a bracket or an ellipsis within the sentence."""
+def _continues(copy: PlainCopy, end: int, code: str) -> bool:
+    """Whether a sentence continues after a position: after a quote, a bracket or an ellipsis within it."""
     text = copy.text
     end += text[end : end + 1] == " "
     if _CONTINUED_DASH.match(text, end):
@@ -170,7 +170,7 @@ def _join_without_letters(text: str, spans: list[Span]) -> list[Span]:
     return joined
 
 
-def _stripped(text: str, start: int, end: int) -> Span | None:
+def _strip(text: str, start: int, end: int) -> Span | None:
     """Returns the span without the white space at its ends; None if nothing is left."""
     part = text[start:end]
     left = start + len(part) - len(part.lstrip())

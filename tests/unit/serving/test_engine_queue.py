@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from transformer.serving.engine.estimates import MEMORY_CHARACTERS, Gathering, Throughput, TokenEstimator
+from transformer.serving.engine.estimates import HALF_LIFE_CHARACTERS, Gathering, Throughput, TokenEstimator
 from transformer.serving.engine.queue import FairQueue, PendingRequest, StreamRequest
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
@@ -90,7 +90,7 @@ def test_a_request_that_nobody_waits_for_leaves_the_queue() -> None:
     left, stays = request("a", 3, tokens=7), request("a", 1)
     queue.add(left)
     queue.add(stays)
-    queue.add_again([left.units[0]])
+    queue.requeue([left.units[0]])
     queue.discard(left)
     queue.discard(left)
     assert (len(queue), queue.tokens, queue.requests()) == (1, 1, {stays})
@@ -106,7 +106,7 @@ def test_items_of_a_dead_worker_come_first_and_alone() -> None:
     queue.add(request("a", 3))
     batch = queue.take(2)
     queue.add(request("b", 1))
-    queue.add_again(batch.units)
+    queue.requeue(batch.units)
     assert [texts(queue, 9) for _ in range(3)] == [["a0"], ["a1"], ["a2", "b0"]]
 
 
@@ -168,7 +168,7 @@ def test_estimates_follow_the_results() -> None:
     assert estimator.estimate(Job("m", "translate", [item]), item, 1) == 31
     assert estimator.estimate(Job("m", "translate", [item]), item, 4) == 4 * 31
     assert estimator.estimate(Job("m", "translate", [item], options={"beam": 2, "n_best": 5}), item, 4) == 5 * 31
-    for _ in range(20 * MEMORY_CHARACTERS // 100):
+    for _ in range(20 * HALF_LIFE_CHARACTERS // 100):
         estimator.learn("translate", item, {"source_tokens": 100})
     assert 98 <= estimator.estimate(Job("m", "translate", [item]), item, 1) <= 101
 

@@ -9,7 +9,7 @@ import pytest
 
 from substitution import substitute
 from transformer.errors import DataError, OutputError
-from transformer.storage.atomic import replace_text, whole_file, whole_folder
+from transformer.storage.atomic import atomic_file, atomic_folder, replace_text
 
 
 def no_space(*_: object) -> None:
@@ -17,13 +17,13 @@ def no_space(*_: object) -> None:
 
 
 def fail_in_file(path: Path) -> None:
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(b"newer")
         raise DataError("mine")
 
 
 def fail_in_folder(path: Path, act: Callable[[Path], object]) -> None:
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         (folder / "a").write_text("x")
         act(folder)
 
@@ -80,7 +80,7 @@ def test_the_name_of_a_file_is_on_disk_too(tmp_path: Path, calls: list[tuple[str
 
 def test_the_name_of_a_folder_is_on_disk_too(tmp_path: Path, calls: list[tuple[str, int]]) -> None:
     """Catches a folder whose files, entries or name are not on disk when the caller goes on."""
-    with whole_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         (folder / "b").mkdir()
         (folder / "b" / "a").write_text("x")
     parent, final, inner, file = ((tmp_path / name).stat().st_ino for name in (".", "out", "out/b", "out/b/a"))
@@ -120,7 +120,7 @@ def test_a_mount_point_is_filled_with_renames(tmp_path: Path, monkeypatch: pytes
     substitute(monkeypatch, "atomic.ismount", lambda path: path == str(tmp_path / "out") or path == tmp_path / "out")
     (tmp_path / "out").mkdir()
     inode = (tmp_path / "out").stat().st_ino
-    with whole_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out") as folder:
         (folder / "b").mkdir()
         (folder / "b" / "a").write_text("x")
         assert folder.parent == tmp_path / "out"

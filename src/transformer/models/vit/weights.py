@@ -102,7 +102,7 @@ def write_files(config: VitConfig) -> dict[str, object]:
 
 
 def _one(size: tuple[int, int]) -> int | list[int]:
-    """Returns the size of a square as one number."""
+    """Returns a square size as a single number."""
     return size[0] if size[0] == size[1] else list(size)
 
 

@@ -102,8 +102,8 @@ class Aligner:
         links, (n_sources, n_targets) = self.links(segments, starts_unit)
         if not source_units:
             return [None] * target_units
-        origin = {target: source_units[scaled(source, n_sources, len(source_units))] for source, target in links}
-        return [origin.get(scaled(unit, target_units, n_targets)) for unit in range(target_units)]
+        origin = {target: source_units[scale_index(source, n_sources, len(source_units))] for source, target in links}
+        return [origin.get(scale_index(unit, target_units, n_targets)) for unit in range(target_units)]
 
 
 def _printable_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
@@ -116,7 +116,7 @@ def _printable_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
     return [names.get(token, piece) for token, piece in zip(tokens, tokenizer.pieces(tokens), strict=True)]
 
 
-def scaled(index: int, count: int, new_count: int) -> int:
+def scale_index(index: int, count: int, new_count: int) -> int:
     """Maps the index of one of `count` units to the proportional index among `new_count` units."""
     return index if count == new_count else index * new_count // count
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer.decoding import Tokens
-from transformer.pipelines.translation.alignment import Links, scaled
+from transformer.pipelines.translation.alignment import Links, scale_index
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.translator import Translator
 
@@ -33,7 +33,7 @@ def word_alignment(translator: Translator, translation: Translation) -> Links:
         return links
     sources, targets = translation.words
     mapped = (
-        (sources[scaled(source, counts[0], len(sources))], targets[scaled(target, counts[1], len(targets))])
+        (sources[scale_index(source, counts[0], len(sources))], targets[scale_index(target, counts[1], len(targets))])
         for source, target in links
         if sources and targets
     )

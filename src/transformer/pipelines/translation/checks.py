@@ -135,7 +135,7 @@ class Checker:
         return Problem.CHANGES_SPANS if has_changed else None
 
     def _is_compared(self, line: SegmentedLine) -> bool:
-        """Whether a translation must resemble its line: the output of a task need not, nor one that was begun."""
+        """Whether a translation must resemble its line; the output of a task or after a prefix need not."""
         return bool(self.config.search.retry_degenerate and not self.config.task and line.segments and not line.prefix)
 
     def _changed_spans(self, line: SegmentedLine, translation: Translation) -> tuple[str, ...]:

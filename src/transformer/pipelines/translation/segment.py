@@ -152,7 +152,7 @@ class Segmenter:
         return replace(line, split=split, segments=tuple(segments))
 
     def substituted(self, line: SegmentedLine, text: str) -> SegmentedLine:
-        """Returns the segments of a text that stands for a line, with the line's random streams."""
+        """Segments a text that replaces a line, with the line's random streams."""
         return self.segment([text], None, line.number)[0]
 
     def _content(self, text: str) -> str:
@@ -201,7 +201,7 @@ class Segmenter:
                 yield self._split_text(text, self._typical_sentences())
 
     def _may_stay_whole(self, text: str) -> bool:
-        """Whether a text of a length that was seen in training is translated as one piece."""
+        """Whether a text that fits the model is translated whole: training had lines of as many sentences."""
         mode, source_text = self._mode(), self.config.source_text
         if mode == "none" or (mode == "auto" and source_text is None):
             return True
@@ -216,7 +216,7 @@ class Segmenter:
         return 1 if mode == "sentence" or source_text is None else source_text.typical_sentences
 
     def _mode(self) -> str:
-        """Returns the kind of splitting; a task is for the whole text."""
+        """Returns the kind of splitting: none for the input of a task, which is a whole text."""
         return "none" if self.config.split == "auto" and self.config.task else self.config.split
 
     def _split_text(self, text: str, max_sentences: int | None) -> tuple[SplitLine, list[list[int]]]:
@@ -251,7 +251,7 @@ class Segmenter:
             )
 
     def _prefixes(self, split: SplitLine, prefix: str) -> list[Tokens]:
-        """Returns the tokens that the translation of each piece begins with: as many sentences as the piece has."""
+        """Distributes the sentences of a prefix over the pieces; returns the target tokens that each begins with."""
         texts = [prefix, *([""] * len(split.pieces))][: len(split.pieces)]
         if prefix and split.is_clean and len(texts) > 1:
             sentences = sentence_spans(prefix, self.config.target_language)

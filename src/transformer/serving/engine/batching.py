@@ -194,7 +194,7 @@ class Batcher:
         again = [unit for unit in units if unit.attempts < MAX_ATTEMPTS and unit not in begun and not self._is_closed]
         error = ServiceError("internal", "the process that worked on the text ended; the text may need too much memory")
         _fail_units([unit for unit in units if unit not in again], error)
-        self.queue.add_again(again)
+        self.queue.requeue(again)
         if again:
             self._need_process()
             self.dispatch_soon()

@@ -10,9 +10,9 @@ from transformer.serving.interfaces import Item, Job, Task
 TYPICAL_CONTINUATION: Final = 128
 """Number of tokens up to which a continuation counts as work: most end before their limit."""
 INITIAL_TOKENS_PER_CHARACTER: Final = 0.3
-MEMORY_CHARACTERS: Final = 20_000
+HALF_LIFE_CHARACTERS: Final = 20_000
 """Number of characters after which earlier texts count for half."""
-MEMORY_SECONDS: Final = 30
+HALF_LIFE_SECONDS: Final = 30
 """Time after which earlier work counts for half in the rate."""
 TOKEN_COUNTS: Final[Mapping[str, str]] = {
     "translate": "source_tokens", "generate": "prompt_tokens", "embed": "tokens", "classify": "tokens",
@@ -30,8 +30,8 @@ class TokenEstimator:
     """Estimates the number of tokens of texts, which the server's process cannot tokenize."""
 
     def __init__(self) -> None:
-        self._characters = float(MEMORY_CHARACTERS)
-        self._tokens = INITIAL_TOKENS_PER_CHARACTER * MEMORY_CHARACTERS
+        self._characters = float(HALF_LIFE_CHARACTERS)
+        self._tokens = INITIAL_TOKENS_PER_CHARACTER * HALF_LIFE_CHARACTERS
 
     def estimate(self, job: Job, item: Item, default_beam: int) -> int:
         """Returns the estimated number of tokens of an item; each hypothesis of a beam counts.
@@ -44,21 +44,21 @@ class TokenEstimator:
         length = len(item.text) + len(item.second) + len(item.prefix)
         tokens = 1 + math.ceil(length * self._tokens / self._characters)
         if job.task == "generate":
-            tokens += min(_count(job.options.get("max_tokens")) or TYPICAL_CONTINUATION, TYPICAL_CONTINUATION)
-        beam = _count(job.options.get("beam")) or (default_beam if job.task == "translate" else 1)
-        return tokens * max(beam, _count(job.options.get("n_best")))
+            tokens += min(_positive_int(job.options.get("max_tokens")) or TYPICAL_CONTINUATION, TYPICAL_CONTINUATION)
+        beam = _positive_int(job.options.get("beam")) or (default_beam if job.task == "translate" else 1)
+        return tokens * max(beam, _positive_int(job.options.get("n_best")))
 
     def learn(self, task: Task, item: Item, result: Mapping[str, Any]) -> None:
         """Learns from the result of an item."""
-        tokens = _count(result.get(TOKEN_COUNTS.get(task, "")))
+        tokens = _positive_int(result.get(TOKEN_COUNTS.get(task, "")))
         if tokens and item.text:
-            decay = 0.5 ** (len(item.text) / MEMORY_CHARACTERS)
+            decay = 0.5 ** (len(item.text) / HALF_LIFE_CHARACTERS)
             self._characters = self._characters * decay + len(item.text)
             self._tokens = self._tokens * decay + tokens
 
 
 class Throughput:
-    """Rate of finished work, in tokens a second."""
+    """Throughput: rate of finished work, in tokens a second."""
 
     def __init__(self) -> None:
         self._tokens, self._seconds, self._last = 0.0, 0.0, time.monotonic()
@@ -71,7 +71,7 @@ class Throughput:
             seconds: Time that it took.
         """
         now = time.monotonic()
-        decay = 0.5 ** ((now - self._last) / MEMORY_SECONDS)
+        decay = 0.5 ** ((now - self._last) / HALF_LIFE_SECONDS)
         self._tokens, self._seconds = self._tokens * decay + tokens, self._seconds * decay + seconds
         self._last = now
 
@@ -82,13 +82,13 @@ class Throughput:
         return tokens * self._seconds / self._tokens / max(n_workers, 1)
 
 
-def _count(value: Any) -> int:
+def _positive_int(value: Any) -> int:
     """Returns an option that should be a positive number; 0 for anything else, which the worker refuses."""
     return value if isinstance(value, int) and 0 < value < 1 << 20 else 0
 
 
 class Gathering:
-    """A short wait for the next requests of clients that were just answered, so that these share a batch.
+    """Batching delay: a short wait for the next requests of clients that were just answered, to batch them together.
 
     Without it, the first of them would be a batch of its own, and all others would wait until that has ended.
     """
@@ -97,7 +97,7 @@ class Gathering:
         self._n_expected, self._end = 0, -math.inf
 
     def batch_ended(self, n_items: int, seconds: float, now: float) -> None:
-        """Takes note of a batch whose clients are being answered.
+        """Starts the wait after a batch whose clients are being answered.
 
         Args:
             n_items: Number of its items.
@@ -108,5 +108,5 @@ class Gathering:
         self._end = now + min(GATHERING_SHARE * seconds, MAX_GATHERING_SECONDS) if n_items > 1 else -math.inf
 
     def seconds_left(self, n_waiting: int, now: float) -> float:
-        """Returns how long to wait until the next batch is made; 0 as soon as as many items wait as were answered."""
+        """Returns the remaining wait before the next batch; 0 once as many items wait as the last batch had."""
         return max(0.0, self._end - now) if n_waiting < self._n_expected else 0.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def memory_of(pids: Iterable[int]) -> int:
-    """Returns the memory of processes in bytes; of pages that processes share, each counts its part."""
+    """Returns the memory of processes in bytes; shared pages are divided among the processes (PSS)."""
     return sum(map(_memory_of_process, pids))
 
 

@@ -64,7 +64,7 @@ def _describe(stream: socket.socket, settings: Settings) -> None:
 
 
 def _load(stream: socket.socket, settings: Settings) -> Any:
-    """Returns the pipeline of a model; None if it cannot be loaded, which the server gets a message about."""
+    """Loads the pipeline of a model; sends the error to the server and returns None if it cannot be loaded."""
     torch.set_num_threads(1)
     retain_heap()
     try:

@@ -30,7 +30,7 @@ class ModelProcess(asyncio.Protocol):
     Args:
         on_idle: Function to call when a worker can take a request.
         on_worker_lost: Function to call when a worker has died.
-        on_lost: Function to call when the process has ended without having been told to, after it had loaded its model.
+        on_lost: Function to call when the process has ended unexpectedly, after it had loaded its model.
         on_ended: Function to call when the process has ended for any reason.
 
     Attributes:

@@ -16,7 +16,7 @@ MAX_ATTEMPTS: Final = 2
 """Number of times that an item is given to a worker, if the first one dies."""
 Result = Mapping[str, Any] | ServiceError
 BatchKey = tuple[str, str, int]
-"""Task and canonical JSON of the options, and the number of a stream, which shares its worker with none."""
+"""Task and canonical JSON of the options, and the number of a stream, which is a batch of its own."""
 _numbers = count()
 
 
@@ -77,7 +77,7 @@ class PendingRequest:
             self._done.set_exception(error)
 
     def abandon(self) -> None:
-        """Ends the request, whose results nobody awaits any more."""
+        """Cancels the request."""
         if not self._done.cancel() and not self._done.cancelled():
             self._done.exception()  # otherwise it is logged as one that was never seen
 
@@ -135,7 +135,7 @@ class Batch:
 
 
 class FairQueue:
-    """Waiting items, taken in turn from each client.
+    """Fair queue: waiting items, taken round robin from the clients.
 
     Attributes:
         tokens: Estimated number of tokens of all items.
@@ -145,7 +145,7 @@ class FairQueue:
     def __init__(self) -> None:
         self.tokens = self.n_items = 0
         self._clients: OrderedDict[str, dict[BatchKey, deque[Unit]]] = OrderedDict()
-        self._again: deque[Unit] = deque()
+        self._retries: deque[Unit] = deque()
 
     def __len__(self) -> int:
         return self.n_items
@@ -154,18 +154,18 @@ class FairQueue:
         """Adds all items of a request."""
         waiting = self._clients.setdefault(request.job.client, {}).setdefault(request.key, deque())
         waiting.extend(request.units)
-        self._count(request.units, 1)
+        self._add_to_totals(request.units, 1)
 
-    def add_again(self, units: Iterable[Unit]) -> None:
-        """Adds items whose worker died. They come first, each in a batch of its own, since one of them may be why."""
+    def requeue(self, units: Iterable[Unit]) -> None:
+        """Requeues items whose worker died, first and each in its own batch, since one may be the cause."""
         units = list(units)
-        self._again.extend(units)
-        self._count(units, 1)
+        self._retries.extend(units)
+        self._add_to_totals(units, 1)
 
     def discard(self, request: PendingRequest) -> None:
         """Removes the items of a request that still wait."""
         client = request.job.client
-        self._again = self._without(self._again, request)
+        self._retries = self._without(self._retries, request)
         by_key = self._clients.get(client, {})
         if request.key in by_key:
             by_key[request.key] = self._without(by_key[request.key], request)
@@ -174,7 +174,7 @@ class FairQueue:
     def requests(self) -> set[PendingRequest]:
         """Returns the requests that have waiting items."""
         waiting = [unit for by_key in self._clients.values() for units in by_key.values() for unit in units]
-        return {unit.request for unit in (*self._again, *waiting)}
+        return {unit.request for unit in (*self._retries, *waiting)}
 
     def take(self, max_tokens: int) -> Batch:
         """Takes a batch of items with equal task and options; at least one must wait.
@@ -185,13 +185,13 @@ class FairQueue:
         Args:
             max_tokens: Maximum number of estimated tokens; a single item may exceed it.
         """
-        if self._again:
-            units = [self._again.popleft()]
+        if self._retries:
+            units = [self._retries.popleft()]
         else:
             by_key = next(iter(self._clients.values()))
             key = min(by_key, key=lambda key: by_key[key][0].number)
             units = list(self._take_in_turn(key, max_tokens))
-        self._count(units, -1)
+        self._add_to_totals(units, -1)
         return Batch(units)
 
     def _take_in_turn(self, key: BatchKey, max_tokens: int) -> Iterator[Unit]:
@@ -215,10 +215,10 @@ class FairQueue:
             del self._clients[client]
 
     def _without(self, units: deque[Unit], request: PendingRequest) -> deque[Unit]:
-        self._count([unit for unit in units if unit.request is request], -1)
+        self._add_to_totals([unit for unit in units if unit.request is request], -1)
         return deque(unit for unit in units if unit.request is not request)
 
-    def _count(self, units: Iterable[Unit], sign: int) -> None:
+    def _add_to_totals(self, units: Iterable[Unit], sign: int) -> None:
         for unit in units:
             self.tokens += sign * unit.tokens
             self.n_items += sign
