@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from transformer.errors import BundleError
 from transformer.inference.cpu import pack
-from transformer.kernels import Precision, Weight
+from transformer.kernels import Precision, Weight, round_to_int8
 
 SCALES: Final = "_scales"
 """Suffix that the name of an int8 weight gets for its scales."""
@@ -69,17 +69,16 @@ def quantize_weights(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str
     """
     tensors, tied = tensors_and_ties(model)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    rounded: dict[str, Weight] = {}
+    rounded: dict[str, tuple[Tensor, Tensor]] = {}
 
     def weight_of(parameter: Tensor) -> Weight:
         name = names[id(parameter)]
-        rounded[name] = Weight.from_tensor(parameter, "int8")
-        return rounded[name]
+        rounded[name] = round_to_int8(parameter)
+        return Weight(*rounded[name])
 
     pack(model, "int8", weight_of)
-    for name, weight in rounded.items():
-        assert weight.scales is not None
-        tensors |= {name: weight.values, name + SCALES: weight.scales}
+    for name, (values, scales) in rounded.items():
+        tensors |= {name: values, name + SCALES: scales}
     return tensors, tied
 
 

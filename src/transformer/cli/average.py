@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -40,7 +40,13 @@ def average(
     check_new_folder(output_path)
     if last is None and best is None and len(models) < 2:
         raise ConfigError(f"{models[0]} is a single model; give several models, or a run folder with --last or --best")
-    paths = models if last is None and best is None else _checkpoints_of_run(models, last, best)
+    if last is not None and best is not None:
+        raise ConfigError("--last and --best are mutually exclusive; give only one")
+    paths = models
+    if last is not None:
+        paths = _checkpoints_of_run(models, "last", last)
+    elif best is not None:
+        paths = _checkpoints_of_run(models, "best", best)
 
     from transformer.bundle import save_bundle
     from transformer.run.checkpoint_averaging import average_bundles  # loads torch
@@ -53,9 +59,7 @@ def average(
     typer.echo(f"next: transformer evaluate {output_path} --source FILE --reference FILE")
 
 
-def _checkpoints_of_run(models: list[Path], last: int | None, best: int | None) -> list[Path]:
-    if last is not None and best is not None:
-        raise ConfigError("--last and --best are mutually exclusive; give only one")
+def _checkpoints_of_run(models: list[Path], option: Literal["last", "best"], count: int) -> list[Path]:
     if len(models) > 1:
         raise ConfigError(
             f"--last and --best select checkpoints of one run, but {len(models)} paths are given; give one run folder"
@@ -63,15 +67,13 @@ def _checkpoints_of_run(models: list[Path], last: int | None, best: int | None) 
 
     from transformer.storage.checkpoint_paths import MODEL, checkpoint_folder, checkpoint_steps
 
-    steps = checkpoint_steps(models[0]) if best is None else _best_steps(models[0])
-    count, option = (last, "last") if best is None else (best, "best")
-    assert count is not None
+    steps = checkpoint_steps(models[0]) if option == "last" else _best_steps(models[0])
     if len(steps) < count:
         raise ConfigError(
             f"{models[0]} keeps {len(steps)} checkpoints, but --{option} {count} asks for more; ask for fewer, or "
             f"train with training.average_{option}={count}"
         )
-    chosen = steps[-count:] if best is None else sorted(steps[:count])
+    chosen = steps[-count:] if option == "last" else sorted(steps[:count])
     return [checkpoint_folder(models[0], step) / MODEL for step in chosen]
 
 

@@ -258,11 +258,10 @@ def _translate(
         Translations, speed and precision of each model, and the test set with the languages that the first model
         records, where they were not given.
     """
-    if not models:
+    if not models or test.sources is None:
         return [], [], test
     from transformer.evaluation.comparison import System
 
-    assert test.sources is not None
     systems: list[System] = []
     runs: list[ModelRun] = []
     languages: dict[str, str] = {}

@@ -56,12 +56,11 @@ class CorpusFile:
             return read_pairs(*self.paths, counts, settings.invalid_utf8)
         path = self.paths[0]
         suffix = file_format(self.name)
-        if suffix == ".tmx":
-            assert settings.languages is not None
-            return read_tmx(path, settings.languages, counts, settings.invalid_utf8)
+        names = settings.languages or ("source", "target")
+        if suffix == ".tmx":  # whose languages are given
+            return read_tmx(path, names, counts, settings.invalid_utf8)
         if suffix == ".tsv":
             return read_tsv(path, settings.columns, counts, settings.invalid_utf8, languages=True)
-        names = settings.languages or ("source", "target")
         if suffix == ".csv":
             return read_csv(path, settings.columns, counts, settings.invalid_utf8, names, languages=True)
         columns = settings.columns or names

@@ -95,7 +95,7 @@ class BeamState:
         ranking_scores: Sums of processed log-probabilities; the same tensor as `scores` if nothing is processed.
         generated: Tokens of each hypothesis, of which the first `length` of its sentence are valid.
         special_tokens: Ids of the special tokens.
-        uniform: Random numbers of each sentence, if tokens are sampled.
+        uniform: Random numbers of each sentence, one per step; none if tokens are not sampled.
     """
 
     sentences: list[SentenceState]
@@ -105,7 +105,7 @@ class BeamState:
     ranking_scores: Float[Tensor, "N W"]
     generated: Int[Tensor, "N W L"]
     special_tokens: SpecialTokenIds
-    uniform: Float[Tensor, "N W M"] | None = None
+    uniform: Float[Tensor, "N W M"]
 
     @classmethod
     def begin(
@@ -133,7 +133,7 @@ class BeamState:
         start_ids = [
             BOS_ID if request.decoder_start_token_id is None else request.decoder_start_token_id for request in requests
         ]
-        uniform = None
+        uniform = scores.new_empty(n, width, 0)
         if (sampling := search.sampling) is not None:
             streams = [random_stream(sampling.seed, request.number, width, request.limit) for request in requests]
             uniform = torch.stack([F.pad(stream, (0, limit - stream.size(1))) for stream in streams]).to(device)
@@ -162,9 +162,6 @@ class BeamState:
         """Concatenates the sentences of both states."""
         scores = torch.cat([self.scores, other.scores])
         are_raw = self.ranking_scores is self.scores and other.ranking_scores is other.scores
-        uniform = None
-        if self.uniform is not None and other.uniform is not None:
-            uniform = _concatenate_padded(self.uniform, other.uniform)
         return BeamState(
             [*self.sentences, *other.sentences],
             join_states(self.state, other.state),
@@ -173,7 +170,7 @@ class BeamState:
             scores if are_raw else torch.cat([self.ranking_scores, other.ranking_scores]),
             _concatenate_padded(self.generated, other.generated),
             self.special_tokens,
-            uniform,
+            _concatenate_padded(self.uniform, other.uniform),
         )
 
     def collect_finished(
@@ -288,7 +285,7 @@ class BeamState:
             scores if self.ranking_scores is self.scores else self.ranking_scores[rows],
             self.generated[rows],
             self.special_tokens,
-            None if self.uniform is None else self.uniform[rows],
+            self.uniform[rows],
         )
 
 

@@ -21,11 +21,10 @@ Joinable = TypeVar("Joinable", bound=State)
 class SupportsReordering(Protocol):
     """A cache whose rows are reordered without copying keys or values, by a table that all layers share."""
 
-    @classmethod
     def reorder_cache(
-        cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int
+        self, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int
     ) -> list[KeyValueCache]:
-        """Reorders the rows of the caches of all layers, which hold `length` positions."""
+        """Reorders the rows of the caches of all layers, of which it is the first and which hold `length` positions."""
         ...
 
 

@@ -308,7 +308,6 @@ def _token_counts(active: Sequence[Candidates], vocab_size: int) -> Float[Tensor
 
 def sample_candidates(beams: BeamState, log_p: LogP, processed_log_p: LogP, sampling: Sampling) -> Candidates:
     """Draws one token per hypothesis; those that draw EOS are finished."""
-    assert beams.uniform is not None
     n, width, _ = log_p.shape
     steps = beams.lengths[:, None, None].expand(-1, width, 1)
     tokens = draw(processed_log_p, beams.uniform.gather(2, steps)[:, :, 0], sampling)

@@ -55,7 +55,7 @@ def learn_shortlist(
         raise DataError("a shortlist cannot be learned from an empty corpus; give sentence pairs")
     if best < 1 or frequent < 1:
         raise ConfigError(f"best={best} and frequent={frequent} are not both above 0")
-    table = _TranslationTable(vocabularies[1])
+    table = _TranslationTable(vocabularies[1], np.zeros(0, np.int64), np.zeros(0))
     for _ in range(ITERATIONS):
         counts = _Counts()
         for start in range(0, len(pairs), CHUNK_PAIRS):
@@ -188,7 +188,7 @@ class _Counts:
 
 
 class _TranslationTable:
-    """The probability of each target token given a source token; uniform if no counts are given.
+    """The probability of each target token given a source token; uniform without keys.
 
     Args:
         target_size: Size of the target vocabulary.
@@ -196,21 +196,17 @@ class _TranslationTable:
         counts: Expected counts of the keys.
     """
 
-    def __init__(
-        self, target_size: int, keys: NDArray[np.int64] | None = None, counts: NDArray[np.float64] | None = None
-    ) -> None:
+    def __init__(self, target_size: int, keys: NDArray[np.int64], counts: NDArray[np.float64]) -> None:
         self.target_size, self.keys = target_size, keys
-        if keys is not None and counts is not None:
-            sources = keys // target_size
-            self.values = counts / np.bincount(sources, counts)[sources]
+        sources = keys // target_size
+        self.values = counts / np.bincount(sources, counts)[sources]
 
     def probabilities(self, keys: NDArray[np.int64]) -> NDArray[np.float64]:
         """Returns the probabilities of counted token pairs."""
-        return np.ones(len(keys)) if self.keys is None else self.values[np.searchsorted(self.keys, keys)]
+        return self.values[np.searchsorted(self.keys, keys)] if len(self.keys) else np.ones(len(keys))
 
     def best(self, source_size: int, n: int) -> NDArray[np.int64]:
         """Returns the n most probable target tokens of each source token, padded with EOS."""
-        assert self.keys is not None
         sources = self.keys // self.target_size
         order = np.lexsort((-self.values, sources))
         sources, targets = sources[order], (self.keys % self.target_size)[order]

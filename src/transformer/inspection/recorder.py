@@ -99,7 +99,7 @@ class Recorder(TorchFunctionMode):
         self._stack: list[tuple[str, nn.Module]] = []
         self._hooks: list[Any] = []
         self._paused = False
-        self._norm_input: tuple[Tensor, Tensor] | None = None
+        self._norm_inputs: list[tuple[Tensor, Tensor]] = []
 
     def __enter__(self) -> "Recorder":
         """Starts recording."""
@@ -138,7 +138,7 @@ class Recorder(TorchFunctionMode):
             if isinstance(module, RMSNormalization):
                 self._paused = True
                 alias = inputs[0].view_as(inputs[0])
-                self._norm_input = inputs[0], alias
+                self._norm_inputs.append((inputs[0], alias))
                 return (alias,)
             return None
 
@@ -156,8 +156,7 @@ class Recorder(TorchFunctionMode):
     def _forward_hook(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         if isinstance(module, RMSNormalization):
             self._paused = False
-            assert self._norm_input is not None
-            read, alias = self._norm_input
+            read, alias = self._norm_inputs.pop()
             code = inspect.unwrap(RMSNormalization.forward).__code__
             place = _block_file(code.co_filename), code.co_firstlineno
             self._add("rms_norm", (read, module.alpha), (alias, module.alpha), output, {"eps": module.eps}, place)

@@ -10,7 +10,7 @@ from transformer.kernels.attention import (
 from transformer.kernels.layer_step import LayerStep
 from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
-from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight
+from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight, round_to_int8
 from transformer.kernels.topk import MAX_TOP_K, best_tokens
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "instruction_set",
     "library",
     "reorder_cache",
+    "round_to_int8",
     "supports_attention",
     "triton_module",
     "unavailable_reason",

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import compiled_library, threads_for
 
 POINTER, LONG = ctypes.c_void_p, ctypes.c_long
 
@@ -94,8 +94,7 @@ class AttentionInputs:
         return d_query, d_keys, d_values
 
     def _call(self, weights: Tensor, out: Tensor, *gradients: Tensor) -> None:
-        compiled, mask = library(), self.mask
-        assert compiled is not None
+        compiled, mask = compiled_library(), self.mask
         (batch, heads, queries, width), positions = self.query.shape, self.keys.size(2)
         if mask is not None:
             mask = mask.expand(batch, 1, queries, positions)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer.kernels.elementwise import COST
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import compiled_library, threads_for
 
 
 def to_gradient(
@@ -29,8 +29,7 @@ def to_gradient(
         ValueError: The shapes of logits and labels do not match, or the logits are not contiguous.
         IndexError: A label is out of range. The logits are unchanged in this case.
     """
-    compiled = library()
-    assert compiled is not None
+    compiled = compiled_library()
     if labels.shape != (len(logits),) or logits.stride(1) != 1 or (divergence and len(logits) % 2):
         raise ValueError(
             f"labels={tuple(labels.shape)} do not match logits={tuple(logits.shape)}; pass one label per row, "

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import compiled_library, threads_for
 
 COST = 16
 """Number of multiplications that take as long as one GELU, or as loading one element from memory."""
@@ -25,8 +25,7 @@ def gelu(
 
     Source: Hendrycks and Gimpel 2016, "Gaussian Error Linear Units", Sec. 2.
     """
-    compiled = library()
-    assert compiled is not None
+    compiled = compiled_library()
     x = x.contiguous()
     out, derivatives = x if in_place else torch.empty_like(x), torch.empty_like(x) if needs_derivatives else None
     compiled.transformer_gelu(
@@ -55,8 +54,7 @@ def drop_out(
         dtype: Dtype of the result, float32 or bfloat16.
         in_place: Whether the result overwrites y, which must be contiguous.
     """
-    compiled = library()
-    assert compiled is not None
+    compiled = compiled_library()
     y, residual = y.contiguous(), None if residual is None else residual.contiguous()
     out = y if in_place else torch.empty(y.shape, dtype=dtype, device="cpu")
     compiled.transformer_drop_out(
@@ -71,8 +69,7 @@ def column_sums(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
 
     The input must pass `supports_tensors` and be contiguous along the last axis.
     """
-    compiled = library()
-    assert compiled is not None
+    compiled = compiled_library()
     out = torch.empty(x.size(1), dtype=torch.float32, device="cpu")
     compiled.transformer_sum_columns(
         x.data_ptr(), x.stride(0), *x.shape, out.data_ptr(), x.dtype == torch.bfloat16, threads_for(COST * x.numel())
@@ -85,8 +82,7 @@ def sum_of_squares(*tensors: Float[Tensor, "..."]) -> float:
 
     The result does not depend on the number of threads.
     """
-    compiled, n = library(), len(tensors)
-    assert compiled is not None
+    compiled, n = compiled_library(), len(tensors)
     contiguous = [x.contiguous() for x in tensors]
     sizes = [x.numel() for x in contiguous]
     return compiled.transformer_sum_of_squares(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import compiled_library, library, threads_for
 
 
 class MatrixArgs(ctypes.Structure):
@@ -145,8 +145,7 @@ def matmul(
     Raises:
         ValueError: The shapes, dtypes or layouts do not match.
     """
-    compiled = library()
-    assert compiled is not None
+    compiled = compiled_library()
     (m, k), n = a.shape, b.size(1)
     is_bf16, out_is_bf16 = precision == torch.bfloat16, out.dtype == torch.bfloat16
     if (b.size(0), out.shape) != (k, (m, n)) or out.stride(1) != 1:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer.kernels.attention import MAX_HEAD_WIDTH, AttentionArgs
-from transformer.kernels.library import library
+from transformer.kernels.library import compiled_library, library
 from transformer.kernels.packed_linear import PackedLinear
 
 N_SELF_ATTENTION_MATRICES: Final = 4
@@ -51,7 +51,7 @@ class LayerStep:
         norm_args = [NormArgs(alpha.data_ptr(), beta.data_ptr(), eps) for alpha, beta, eps in norms]
         addresses = [matrix.address for matrix in matrices] + [None] * (N_SELF_ATTENTION_MATRICES - len(matrices) + 2)
         self._layer = LayerArgs(*addresses, (NormArgs * 3)(*norm_args), is_pre)
-        self._compiled = library()
+        self._compiled = compiled_library()
 
     @staticmethod
     def is_supported(width: int) -> bool:
@@ -68,7 +68,6 @@ class LayerStep:
             self_attention: Attention to the cached target positions, up to the new one.
             cross_attention: Attention to the source, with one query per hypothesis for each sentence.
         """
-        assert self._compiled is not None
         x = x.float().contiguous()
         out = torch.empty(x.shape, dtype=torch.float32, device="cpu")
         self._compiled.transformer_decoder_layer(

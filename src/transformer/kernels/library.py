@@ -83,6 +83,18 @@ def library() -> ctypes.CDLL | None:
     return _load_library()[0]
 
 
+def compiled_library() -> ctypes.CDLL:
+    """Returns the compiled kernels, for operations that only they implement.
+
+    Raises:
+        RuntimeError: The kernels are unavailable.
+    """
+    compiled, reason = _load_library()
+    if compiled is None:
+        raise RuntimeError(f"the compiled kernels are unavailable: {reason}")
+    return compiled
+
+
 def unavailable_reason() -> str | None:
     """Explains why the compiled kernels are not used; None if they are."""
     return None if _load_library()[0] is not None else _load_library()[1]

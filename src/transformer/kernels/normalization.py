@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.kernels.library import library, threads_for
+from transformer.kernels.library import compiled_library, library, threads_for
 
 OPERATIONS_PER_ELEMENT: Final = 8
 """Approximate number of operations of a layer normalization per element, as in kernels.h."""
@@ -79,8 +79,7 @@ def dropout_add_norm(
 
     Source: Ba et al. 2016, Eq. 3 and 4. The dropout mask is that of `elementwise.drop_out`.
     """
-    compiled, width = library(), x.size(-1)
-    assert compiled is not None
+    compiled, width = compiled_library(), x.size(-1)
     x, y = x.contiguous(), y.contiguous()
     out, sums = torch.empty_like(x), torch.empty_like(x)
     statistics = torch.empty(*x.shape[:-1], 2, dtype=torch.float32, device="cpu")
@@ -102,8 +101,7 @@ def dropout_add_norm_backward(
     seed: int,
 ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"], Float[Tensor, " D"], Float[Tensor, " D"]]:
     """Computes the gradients of x, y, alpha and beta of `dropout_add_norm` from the gradient of its result."""
-    compiled, width = library(), sums.size(-1)
-    assert compiled is not None
+    compiled, width = compiled_library(), sums.size(-1)
     d_out = d_out.contiguous()
     d_x, d_y = torch.empty_like(sums), torch.empty_like(sums, dtype=y_dtype)
     d_alpha, d_beta = torch.empty_like(alpha), torch.empty_like(alpha)

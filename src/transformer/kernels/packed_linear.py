@@ -65,18 +65,7 @@ class Weight:
         """Converts a weight to a precision; for int8, quantizes each row symmetrically (absmax)."""
         if precision != "int8":
             return cls(weight.detach().to(DTYPES[precision]))
-        weight = weight.detach().float().contiguous()
-        compiled, (rows, inner) = library(), weight.shape
-        if compiled is None:
-            scales = weight.abs().amax(dim=1) / 127
-            per_unit = torch.where(scales > 0, 1 / scales, 0.0)[:, None]
-            return cls((weight * per_unit).round_().to(torch.int8), scales)
-        values = torch.empty(rows, inner, dtype=torch.int8, device="cpu")
-        scales = torch.empty(rows, dtype=torch.float32, device="cpu")
-        compiled.transformer_round_rows(
-            weight.data_ptr(), rows, inner, values.data_ptr(), scales.data_ptr(), threads_for(weight.numel())
-        )
-        return cls(values, scales)
+        return cls(*round_to_int8(weight))
 
     @property
     def precision(self) -> Precision:
@@ -87,6 +76,22 @@ class Weight:
         """Dequantizes the weight to float32."""
         values = self.values.float()
         return values if self.scales is None else values * self.scales[:, None]
+
+
+def round_to_int8(weight: Float[Tensor, "N K"]) -> tuple[Int[Tensor, "N K"], Float[Tensor, " N"]]:
+    """Rounds a weight to int8; returns the values and the scale of each row, its largest absolute value / 127."""
+    weight = weight.detach().float().contiguous()
+    compiled, (rows, inner) = library(), weight.shape
+    if compiled is None:
+        scales = weight.abs().amax(dim=1) / 127
+        per_unit = torch.where(scales > 0, 1 / scales, 0.0)[:, None]
+        return (weight * per_unit).round_().to(torch.int8), scales
+    values = torch.empty(rows, inner, dtype=torch.int8, device="cpu")
+    scales = torch.empty(rows, dtype=torch.float32, device="cpu")
+    compiled.transformer_round_rows(
+        weight.data_ptr(), rows, inner, values.data_ptr(), scales.data_ptr(), threads_for(weight.numel())
+    )
+    return values, scales
 
 
 class PackedLinear:

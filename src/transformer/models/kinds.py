@@ -1,8 +1,22 @@
 """Kinds of models: the settings that tasks and pipelines read of any family of a kind."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from transformer.config import Config
+from transformer.errors import ConfigError
+
+Part = TypeVar("Part")
+
+
+def required_part(part: Part | None, name: str) -> Part:
+    """Returns an optional part of a model, such as a head.
+
+    Raises:
+        ConfigError: The model lacks it.
+    """
+    if part is None:
+        raise ConfigError(f"the model has no {name}; build it with one")
+    return part
 
 
 class ModelConfig(Config):

@@ -19,6 +19,7 @@ from transformer.pipelines.texts import texts_of
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 
+NO_MASKED_WORDS = "this model does not predict masked words; give one that was trained on masked words"
 BATCH_TOKENS = 1024
 """Small enough that the results of a matrix product stay in the CPU caches, and that there is little padding."""
 BATCH_IMAGES = 32
@@ -141,8 +142,8 @@ class TextEncoder:
             DataError: The text has no mask, or exceeds the model's positions.
         """
         special_tokens = self.tokenizer.special_tokens
-        if self.model.masked_head is None or special_tokens.mask is None:
-            raise ConfigError("this model does not predict masked words; give one that was trained on masked words")
+        if self.model.masked_head is None:
+            raise ConfigError(NO_MASKED_WORDS)
         before, after = self.tokenizer.boundary_tokens
         tokens, positions = encode_masked(self.tokenizer, text, self.config["seq_len"])
         with torch.inference_mode():
@@ -243,19 +244,21 @@ def encode_masked(tokenizer: Tokenizer, text: str, limit: int) -> tuple[list[int
         The tokens, and the positions of the masks.
 
     Args:
-        tokenizer: Tokenizer with a mask token.
+        tokenizer: Tokenizer of the model.
         text: Text with at least one `[MASK]`.
         limit: Maximum number of tokens.
 
     Raises:
+        ConfigError: The tokenizer has no mask token.
         DataError: The text has no mask, or too many tokens.
     """
+    mask = tokenizer.special_tokens.mask
+    if mask is None:
+        raise ConfigError(NO_MASKED_WORDS)
     parts = text.split(MASK_TOKEN)
     if len(parts) < 2:
         raise DataError(f"the text has no {MASK_TOKEN}; write it where a word is to be predicted")
     before, after = tokenizer.boundary_tokens
-    mask = tokenizer.special_tokens.mask
-    assert mask is not None
     tokens = [*before]
     positions: list[int] = []
     # The space before a word is part of its token, and therefore of the mask.

@@ -99,23 +99,31 @@ class Access:
         """
         self._keys = None if self._path is None else Keys.read(self._path)
 
-    def identify(self, request: Request, operation: Operation, body_key: str | None = None) -> Client | None:
-        """Returns the client of a request; None if its key may still come in the body.
+    def identify_early(self, request: Request, operation: Operation) -> Client | None:
+        """Returns the client of a request whose body has not been read; None if its key may still come in the body.
+
+        Raises:
+            ServiceError: A key is needed and missing, or it is unknown.
+        """
+        if self._keys is not None and _takes_key(operation) and not _given_key(request):
+            return None
+        return self.identify(request, operation)
+
+    def identify(self, request: Request, operation: Operation, body_key: str = "") -> Client:
+        """Returns the client of a request.
 
         Args:
             request: The request.
             operation: What it asks for; it determines how a wrong key is answered.
-            body_key: Value of `api_key` in the body; None if the body has not been read.
+            body_key: Value of `api_key` in the body.
 
         Raises:
             ServiceError: A key is needed and missing, or it is unknown.
         """
         if self._keys is None:
             return Client(self.address(request))
-        key = _header_key(request) or request.query_params.get("api_key") or body_key
+        key = _given_key(request) or body_key
         if not key:
-            if body_key is None and _takes_key(operation):
-                return None
             raise ServiceError("unauthorized", "an API key is needed; ask the operator of this server for one")
         name = self._keys.find(key)
         if name is None:
@@ -155,6 +163,11 @@ class Access:
             self._running[client] -= 1
             if not self._running[client]:
                 del self._running[client]
+
+
+def _given_key(request: Request) -> str:
+    """Returns the key in the headers or in the query string; empty without one."""
+    return _header_key(request) or request.query_params.get("api_key", "")
 
 
 def _header_key(request: Request) -> str:

@@ -175,15 +175,12 @@ class _Path:
         if operation.is_open:
             await self._handle(operation, request, Client(self._access.address(request)), None, send)
             return
-        client = self._access.identify(request, operation)
+        model, limits = operation.request, self._services.settings.limits
+        client = self._access.identify_early(request, operation)
         with self._access.admit(client.name if client else self._access.address(request)):
-            body = None
-            if operation.request is not None:
-                values = await read_body(request, operation, self._services.settings.limits)
-                if client is None:
-                    client = self._access.identify(request, operation, str(values.get("api_key") or ""))
-                body = validate(values, operation.request)
-            assert client is not None
+            values = {} if model is None else await read_body(request, operation, model, limits)
+            client = client or self._access.identify(request, operation, str(values.get("api_key") or ""))
+            body = None if model is None else validate(values, model)
             await self._handle(operation, request, client, body, send)
 
     async def _handle(self, operation: Operation, request: Request, client: Client, body: Any, send: Send) -> None:

@@ -30,19 +30,18 @@ Shape = Literal["single", "list", "either", "object"]
 """How a field is written in a form: once, repeatedly, either of them, or as JSON."""
 
 
-async def read_body(request: Request, operation: Operation, limits: Limits) -> dict[str, Any]:
+async def read_body(request: Request, operation: Operation, model: type[BaseModel], limits: Limits) -> dict[str, Any]:
     """Returns the fields of a request before they are validated.
 
     Args:
         request: The request.
         operation: What it asks for, which determines the accepted encodings.
+        model: Type of the body.
         limits: Limits on the body.
 
     Raises:
         ServiceError: The body is too large, has another type, or is not what its type says.
     """
-    model = operation.request
-    assert model is not None
     max_values = 2 * (limits.texts + limits.glossary_terms)
     values: dict[str, Any] = {}
     if "query" in operation.accepts:

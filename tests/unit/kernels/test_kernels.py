@@ -34,7 +34,13 @@ from transformer.kernels.attention import AttentionArgs
 from transformer.kernels.attention_autograd import HeadsArgs, TrainingAttentionArgs
 from transformer.kernels.gemm import EpilogueArgs, MatrixArgs
 from transformer.kernels.layer_step import LayerArgs, NormArgs
-from transformer.kernels.library import INSTRUCTION_SETS, TORCH_CAPABILITIES, _load_library, instruction_set
+from transformer.kernels.library import (
+    INSTRUCTION_SETS,
+    TORCH_CAPABILITIES,
+    _load_library,
+    compiled_library,
+    instruction_set,
+)
 from transformer.kernels.packed_linear import PackedMatrixArgs
 
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
@@ -121,6 +127,9 @@ def test_kernels_that_do_not_load_are_told_of(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(INSTRUCTION_SETS, "none", "wings")
     monkeypatch.setattr(module, "_load_for", lambda _: None)
     assert load_library() == (None, "; ".join(f"this processor lacks {name}" for name in INSTRUCTION_SETS.values()))
+    monkeypatch.setattr(module, "_load_library", load_library)
+    with pytest.raises(RuntimeError, match="the compiled kernels are unavailable: this processor lacks"):
+        compiled_library()
 
 
 def kernels_of_process(setting: str) -> list[str]:

@@ -92,3 +92,14 @@ def test_a_configuration_that_cannot_be_that_of_the_weights() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             check_size_of_weights(config_of("transformer", **values), stored)
+
+
+def test_a_head_that_a_model_lacks_is_named() -> None:
+    """Catches a traceback of Python for labels of a model that has none."""
+    for name, settings in (("bert", {"pooler": False}), ("vit", {"labels": (), "pooler_size": None})):
+        model = family(name).build(config_of(name, d_model=8, h=2, d_ff=8, N=1, **settings))
+        encoded = torch.zeros(1, 3, 8)
+        with pytest.raises(ConfigError, match="the model has no pooler; build it with one"):
+            model.pooled(encoded)
+    with pytest.raises(ConfigError, match="the model has no label head"):
+        model.label_logits(torch.zeros(1, 1, 28, 28))

@@ -33,12 +33,12 @@ def compute_in_chunks(
         return forward(x, mask)
     is_shared = mask is None or mask.dim() <= x.dim() or mask.size(0) == 1
     masks = repeat(mask) if mask is None or is_shared else mask.chunk(chunks)
-    result: Tensor | None = None
-    row = 0
-    for chunk, chunk_mask in zip(x.chunk(chunks), masks, strict=False):
-        out = forward(chunk, chunk_mask)
-        result = out.new_empty(x.size(0), *out.shape[1:]) if result is None else result
+    outputs = map(forward, x.chunk(chunks), masks)
+    first = next(outputs)
+    result, row = first.new_empty(x.size(0), *first.shape[1:]), len(first)
+    result[:row] = first
+    del first
+    for out in outputs:
         result[row : row + len(out)] = out
         row += len(out)
-    assert result is not None
     return result

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -77,8 +77,7 @@ class PackedResidual(nn.Module):
     def __init__(self, block: ResidualConnection, weights: WeightPacker) -> None:
         super().__init__()
         self.order = block.order
-        assert isinstance(block.norm, LayerNormalization)
-        self.norm = PackedNormalization(block.norm, weights)
+        self.norm = PackedNormalization(cast(LayerNormalization, block.norm), weights)
 
     def forward(self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B T D"]:
         """Implements `ResidualConnection.forward`."""

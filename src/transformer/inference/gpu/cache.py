@@ -42,15 +42,13 @@ class FusedCache(KeyValueCache):
         if self.cache_indirection is not None:
             self.cache_indirection = torch.cat([self.cache_indirection, self._identity_indirection(positions)], dim=1)
 
-    @classmethod
     def reorder_cache(
-        cls, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int
+        self, caches: Sequence[KeyValueCache], rows: Int[Tensor, " B"], length: int
     ) -> list[KeyValueCache]:
         """Implements `SupportsReordering.reorder_cache`: only the indirection table changes, which the layers share."""
-        first = caches[0]
-        assert isinstance(first, FusedCache)
-        assert first.cache_indirection is not None
-        cache_indirection = first.cache_indirection.index_select(0, rows)
+        table = self.cache_indirection
+        table = self._identity_indirection(self.keys.size(2)) if table is None else table
+        cache_indirection = table.index_select(0, rows)
         cache_indirection[:, length - 1] = rows  # the rows that wrote the last position
         return [FusedCache(cache.keys, cache.values, cache_indirection) for cache in caches]
 

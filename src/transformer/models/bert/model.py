@@ -22,6 +22,7 @@ from transformer.blocks import (
 )
 from transformer.errors import ConfigError
 from transformer.models.bert.config import BertConfig
+from transformer.models.kinds import required_part
 
 
 class BertEmbedding(nn.Module):
@@ -140,8 +141,7 @@ class Bert(nn.Module):
 
     def pooled(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B D"]:
         """Returns the pooler's vector of each text, the input of the heads over texts."""
-        assert self.pooler is not None
-        return torch.tanh(self.pooler(encoded[:, 0]))
+        return torch.tanh(required_part(self.pooler, "pooler")(encoded[:, 0]))
 
     def label_logits(
         self,
@@ -150,9 +150,8 @@ class Bert(nn.Module):
         types: Int[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B labels"]:
         """Returns one logit per label; for the arguments, see `encode`."""
-        assert self.label_head is not None
         encoded = self.encode(tokens, mask, types, self.labels_read)
-        return self.label_head(self._vector(self.labelled, encoded, mask))
+        return required_part(self.label_head, "label head")(self._vector(self.labelled, encoded, mask))
 
     def embeddings(self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"]) -> Float[Tensor, "B D"]:
         """Returns one vector of Euclidean length 1 per text.
@@ -165,13 +164,12 @@ class Bert(nn.Module):
         self, kind: str, encoded: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B D"]:
         """Returns one vector per text, by the given kind of pooling."""
-        if kind == "mean" and mask is None:
+        if kind != "mean":
+            return encoded[:, 0] if kind == "first" else self.pooled(encoded)
+        if mask is None:
             return encoded.mean(dim=1)
-        if kind == "mean":
-            assert mask is not None
-            weights = mask[:, 0, 0, :, None].to(encoded.dtype)  # B S 1
-            return (encoded * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
-        return encoded[:, 0] if kind == "first" else self.pooled(encoded)
+        weights = mask[:, 0, 0, :, None].to(encoded.dtype)  # B S 1
+        return (encoded * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
 
 
 def build(config: BertConfig) -> Bert:

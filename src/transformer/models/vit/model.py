@@ -20,6 +20,7 @@ from transformer.blocks import (
 )
 from transformer.blocks.initialization import INIT_STD
 from transformer.errors import ConfigError
+from transformer.models.kinds import required_part
 from transformer.models.vit.config import VitConfig
 
 
@@ -80,16 +81,14 @@ class Vit(nn.Module):
 
     def pooled(self, encoded: Float[Tensor, "B S D"]) -> Float[Tensor, "B pooled"]:
         """Returns the pooler's vector of each image."""
-        assert self.pooler is not None
-        return self.pooler(encoded[:, 0])
+        return required_part(self.pooler, "pooler")(encoded[:, 0])
 
     def label_logits(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B 1 1 S"] | None = None
     ) -> Float[Tensor, "B labels"]:
         """Returns one logit per label; `mask` is ignored because images have no padding."""
         del mask
-        assert self.label_head is not None
-        return self.label_head(self.encode(images, self.labels_read)[:, 0])
+        return required_part(self.label_head, "label head")(self.encode(images, self.labels_read)[:, 0])
 
 
 def build(config: VitConfig) -> Vit:

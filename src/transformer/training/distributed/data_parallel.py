@@ -68,13 +68,12 @@ def distribute_model(objective: nn.Module, model: nn.Module, context: Distribute
 
 def _shard(objective: nn.Module, context: DistributedContext) -> None:
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(context.device.type, (context.size,))
     layers = [module for module in objective.modules() if isinstance(module, EncoderLayer | DecoderLayer)]
     for module in (*layers, objective):
         sharded = fully_shard(module, mesh=mesh)
-        assert isinstance(sharded, FSDPModule)
         sharded.set_force_sum_reduction_for_comms(context.device.type == "cpu")  # gloo cannot average
 
 
