@@ -96,7 +96,7 @@ def exponents(costs: Sequence[Cost], layer: str, quantity: str = "seconds") -> t
     return a, b
 
 
-def as_json(costs: Sequence[Cost]) -> list[dict[str, Any]]:
+def as_json(costs: Sequence[Cost]) -> list[dict[str, object]]:
     """Returns costs as they are written to a file."""
     return [asdict(cost) for cost in costs]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final, TypedDict, cast
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from transformer.blocks import FeedForwardBlock, causal_mask, padding_mask
 from transformer.bundle import Bundle
+from transformer.inspection.page_facts import Norm, NormSeries
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import LAST_SECTIONS, make_steps
 from transformer.models import family
@@ -18,8 +19,9 @@ MAX_PARAMETERS: Final = 100_000_000
 """Largest model of which untrained ones of the same size are built for comparison."""
 SEED: Final = 1
 ORDERS: Final = {"pre": "pre-norm", "post": "post-norm"}
-UNTRAINED: Final[dict[str, Any]] = {
-    "d_model": 128, "h": 4, "d_ff": 512, "dropout": 0.0, "src_vocab_size": 1000, "tgt_vocab_size": 1000,
+VOCABULARY: Final = 1000
+UNTRAINED: Final = {
+    "d_model": 128, "h": 4, "d_ff": 512, "dropout": 0.0, "src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY,
     "share_embeddings": "all",
 }  # fmt: skip
 """Sizes of the models of `norms_by_depth`."""
@@ -29,7 +31,14 @@ REPEATS: Final = 3
 """Number of models whose norms are averaged."""
 
 
-def layer_norms(recorded: Pass) -> list[dict[str, Any]]:
+class DepthNorms(TypedDict):
+    """The norms of models with one order of norms and one number of layers, by the layers of the decoder."""
+
+    name: str
+    values: list[float]
+
+
+def layer_norms(recorded: Pass) -> list[Norm]:
     """Returns the norm of the gradient with respect to the output of each part of the model, first part first."""
     last: dict[str, float] = {}
     for step in make_steps(recorded):
@@ -38,7 +47,7 @@ def layer_norms(recorded: Pass) -> list[dict[str, Any]]:
     return [{"label": section, "norm": norm} for section, norm in last.items()]
 
 
-def step_norms(recorded: Pass) -> list[dict[str, Any]]:
+def step_norms(recorded: Pass) -> list[Norm]:
     """Returns the norm of the gradient with respect to the output of each step, from the loss back."""
     return [
         {"label": f"{step.section}: {step.title}", "section": step.section, "norm": float(step.output.gradient.norm())}
@@ -47,7 +56,7 @@ def step_norms(recorded: Pass) -> list[dict[str, Any]]:
     ]
 
 
-def compared_norms(recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms) -> list[dict[str, Any]]:
+def compared_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_norms) -> list[NormSeries]:
     """Returns the norms of a model and of untrained ones of its size, with and without residual connections.
 
     Args:
@@ -57,9 +66,7 @@ def compared_norms(recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]]
     return [{"name": "this model", "values": norms(recorded)}, *untrained_norms(recorded, norms)]
 
 
-def untrained_norms(
-    recorded: Pass, norms: Callable[[Pass], list[dict[str, Any]]] = layer_norms
-) -> list[dict[str, Any]]:
+def untrained_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_norms) -> list[NormSeries]:
     """Returns the norms of untrained models of the size of one, with and without residual connections.
 
     Where the family has both orders of norms, there is an untrained model with each. Of models of more than
@@ -71,7 +78,7 @@ def untrained_norms(
 
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
     """
-    series: list[dict[str, Any]] = []
+    series: list[NormSeries] = []
     bundle = recorded.bundle
     if sum(parameter.numel() for parameter in bundle.model.parameters()) > MAX_PARAMETERS:
         return series
@@ -84,7 +91,7 @@ def untrained_norms(
     return series
 
 
-def norms_by_depth(depths: Sequence[int] = (6, 12)) -> list[dict[str, Any]]:
+def norms_by_depth(depths: Sequence[int] = (6, 12)) -> list[DepthNorms]:
     """Returns the gradient norms of the second feed-forward matrix of each decoder layer of untrained models.
 
     The models translate random sentences; there is one series for each order of norms and each number of layers.
@@ -106,7 +113,7 @@ def _mean_norms(order: str, depth: int) -> list[float]:
     total = torch.zeros(depth)
     for _ in range(REPEATS):
         model = chosen.build(config)
-        source, target, labels = torch.randint(4, UNTRAINED["src_vocab_size"], (3, *SENTENCES))
+        source, target, labels = torch.randint(4, VOCABULARY, (3, *SENTENCES))
         logits = model(source, target, padding_mask(source), causal_mask(target.size(1)))
         F.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
         decoder = model.get_submodule("decoder")

@@ -3,13 +3,15 @@
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transformer.errors import ConfigError
+from transformer.inspection.page_facts import PageFacts, StepFacts
 
-Numbers = np.ndarray[Any, np.dtype[np.float32]]
+Numbers = NDArray[np.float32]
 
 ALPHABET: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
 LAYER: Final = re.compile(r"(.+) layer (\d+)")
@@ -18,7 +20,7 @@ ALL_LAYERS: Final = "all"
 
 
 def packed(
-    facts: dict[str, Any], numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
+    facts: PageFacts, numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
 ) -> tuple[str, list[int]]:
     """Returns tensors in base 85, and the offset of each among the numbers; -1 for those left out.
 
@@ -69,7 +71,7 @@ def in_base_85(data: bytes) -> str:
     return text[: len(text) - padding]
 
 
-def parse_layers(text: str, facts: dict[str, Any]) -> list[int]:
+def parse_layers(text: str, facts: PageFacts) -> list[int]:
     """Returns the numbers of the layers that a text such as `1,6` or `all` names.
 
     Raises:
@@ -86,7 +88,7 @@ def parse_layers(text: str, facts: dict[str, Any]) -> list[int]:
     return layers
 
 
-def _groups(facts: dict[str, Any]) -> dict[str, list[int]]:
+def _groups(facts: PageFacts) -> dict[str, list[int]]:
     """Returns the tensors of each part of the model, in the order of their importance."""
     sections: dict[str, set[int]] = {}
     for step in facts["steps"]:
@@ -103,14 +105,14 @@ def _groups(facts: dict[str, Any]) -> dict[str, list[int]]:
     return {name: sorted(members) for name, members in groups.items()}
 
 
-def _tensors_of(step: dict[str, Any], steps: list[dict[str, Any]]) -> set[int]:
+def _tensors_of(step: StepFacts, steps: list[StepFacts]) -> set[int]:
     """Returns the tensors that the page of a step shows, with the gradients along all paths that lead to it."""
     operands = [*step["inputs"], step["output"]]
     if len(step["readers"]) > 1:
         read = [part for reader in step["readers"] for part in steps[reader]["inputs"]]
         operands += [part for part in read if part["tensor"] == step["output"]["tensor"]]
     members = {part[key] for part in operands for key in ("tensor", "gradient")}
-    return (members | {step["attributes"].get("origin")}) - {None}
+    return {number for number in (*members, step["attributes"].get("origin")) if isinstance(number, int)}
 
 
 def _deflated(numbers: Numbers, level: int) -> bytes:

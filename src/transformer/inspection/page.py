@@ -10,10 +10,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from transformer.blocks.positional import LearnedPositions, PositionalEncoding
 from transformer.inspection.packing import packed
+from transformer.inspection.page_facts import (
+    AttentionFacts,
+    NormSeries,
+    OperandFacts,
+    PageFacts,
+    PartFacts,
+    PictureFacts,
+    StepFacts,
+    TableFacts,
+    TensorFacts,
+)
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
@@ -50,15 +62,15 @@ class PageData:
         tensors: The tensors by their ids.
     """
 
-    facts: dict[str, Any]
+    facts: PageFacts
     tensors: list[Tensor]
 
-    def numbers(self, index: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def numbers(self, index: int) -> NDArray[np.float32]:
         """Returns the numbers of a tensor, of a large table those of the rows that the page has."""
         rows = self.facts["tensors"][index].get("rows")
         return _flat_numbers(self.tensors[index] if rows is None else self.tensors[index][rows])
 
-    def slice(self, index: int, axis: int, place: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def slice(self, index: int, axis: int, place: int) -> NDArray[np.float32]:
         """Returns one row (axis 0) or column (axis 1) of a tensor.
 
         Raises:
@@ -67,7 +79,7 @@ class PageData:
         return _flat_numbers(self.tensors[index].select(axis, place))
 
 
-def _flat_numbers(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _flat_numbers(tensor: Tensor) -> NDArray[np.float32]:
     return tensor.detach().float().contiguous().numpy().ravel().astype("<f4")
 
 
@@ -76,8 +88,8 @@ class _Tensors:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.entries: list[dict[str, Any]] = []
-        self._numbers: dict[Any, int] = {}
+        self.entries: list[TensorFacts] = []
+        self._numbers: dict[tuple[tuple[int, ...], tuple[str, ...], bytes], int] = {}
         self._rows: list[dict[int, str] | None] = []
 
     def add(self, tensor: Tensor, axes: tuple[str, ...], rows: dict[int, str] | None = None) -> int:
@@ -94,15 +106,15 @@ class _Tensors:
         self._rows[number] = None if known is None or rows is None else rows | known
         return number
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[TensorFacts]:
         """Returns shape and axes of each tensor, and the rows of large tables with their names."""
         return [
-            entry if rows is None else entry | {"rows": sorted(rows), "names": [rows[row] for row in sorted(rows)]}
+            entry if rows is None else {**entry, "rows": sorted(rows), "names": [rows[row] for row in sorted(rows)]}
             for entry, rows in zip(self.entries, self._rows, strict=True)
         ]
 
 
-def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None) -> PageData:
+def page_data(recorded: Pass, gradient_norms: list[NormSeries] | None = None) -> PageData:
     """Returns what a page shows of a pass.
 
     Args:
@@ -113,7 +125,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
     tensors = _Tensors()
     entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
     _link_shared_parameters(steps, entries, recorded)
-    facts = {
+    facts: PageFacts = {
         "model": _model_facts(recorded),
         "axes": MEANINGS | ({} if "T_dec" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
@@ -134,7 +146,7 @@ def page_data(recorded: Pass, gradient_norms: list[dict[str, Any]] | None = None
     return PageData(facts, tensors.tensors)
 
 
-def _model_facts(recorded: Pass) -> dict[str, Any]:
+def _model_facts(recorded: Pass) -> dict[str, object]:
     config = recorded.bundle.config.model_dump()
     sizes = parameters_by_block(recorded.model)
     return {
@@ -159,9 +171,9 @@ def _display_name(folder: Path | None) -> str:
             return ""
 
 
-def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> dict[str, Any]:
+def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> StepFacts:
     operation = step.operation
-    attributes: dict[str, Any] = {
+    attributes: dict[str, object] = {
         key: str(value) if value in (float("inf"), float("-inf")) else value
         for key, value in operation.attributes.items()
         if key != "origin"
@@ -178,7 +190,7 @@ def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> di
     }  # fmt: skip
 
 
-def _operand(part: Operand, tensors: _Tensors, rows: dict[int, str] | None = None) -> dict[str, Any]:
+def _operand(part: Operand, tensors: _Tensors, rows: dict[int, str] | None = None) -> OperandFacts:
     gradient = part.gradient
     norm = None if gradient is None else float(gradient.norm())
     return {
@@ -208,7 +220,7 @@ def _needed_rows(step: Step, part: Operand, recorded: Pass) -> dict[int, str] | 
     return None
 
 
-def _link_shared_parameters(steps: list[Step], entries: list[dict[str, Any]], recorded: Pass) -> None:
+def _link_shared_parameters(steps: list[Step], entries: list[StepFacts], recorded: Pass) -> None:
     """Names all steps that use the same parameter, and the norm of its whole gradient, where there are several."""
     uses: dict[int, list[tuple[int, int]]] = {}
     for number, step in enumerate(steps):
@@ -221,12 +233,12 @@ def _link_shared_parameters(steps: list[Step], entries: list[dict[str, Any]], re
             whole = recorded.gradients.get(id(steps[number].inputs[place].tensor))
             norm = None if whole is None else float(whole.norm())
             for number, place in paths:
-                entries[number]["inputs"][place] |= {"paths": paths, "whole_norm": norm}
+                entries[number]["inputs"][place].update(paths=paths, whole_norm=norm)
 
 
-def _parts(steps: list[Step]) -> list[dict[str, Any]]:
+def _parts(steps: list[Step]) -> list[PartFacts]:
     """Returns the path of a pass: sections, their blocks, and the numbers of the steps of each."""
-    parts: list[dict[str, Any]] = []
+    parts: list[PartFacts] = []
     for index, step in enumerate(steps):
         if not parts or parts[-1]["title"] != step.section:
             parts.append({"title": step.section, "blocks": []})
@@ -237,9 +249,9 @@ def _parts(steps: list[Step]) -> list[dict[str, Any]]:
     return parts
 
 
-def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _attention(entries: list[StepFacts]) -> list[AttentionFacts]:
     """Returns the attention weights of every layer: what the values are multiplied by, after the user's changes."""
-    weights: list[dict[str, Any]] = []
+    weights: list[AttentionFacts] = []
     for softmax in entries:
         if softmax["kind"] == "softmax" and "attention" in softmax["block"]:
             later = entries[softmax["id"] :]
@@ -254,7 +266,7 @@ def _attention(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return weights
 
 
-def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, Any] | None:
+def _positions(recorded: Pass, tensors: _Tensors) -> TableFacts | None:
     """Returns the first rows of the table that encodes positions, and whether it is learned; None without a table."""
     for module in recorded.model.modules():
         if isinstance(module, PositionalEncoding | LearnedPositions):
@@ -265,14 +277,17 @@ def _positions(recorded: Pass, tensors: _Tensors) -> dict[str, Any] | None:
     return None
 
 
-def _picture(recorded: Pass, tensors: _Tensors) -> dict[str, Any] | None:
+def _picture(recorded: Pass, tensors: _Tensors) -> PictureFacts | None:
     """Returns the picture that a model of images reads, and its grid of patches."""
-    example = recorded.example
-    if example.picture is None:
+    example, picture = recorded.example, recorded.example.picture
+    if picture is None:
         return None
     pixels = example.inputs["image"]
-    grid = [size // side for size, side in zip(pixels.shape[-2:], example.picture.patch, strict=True)]
-    return {"tensor": tensors.add(pixels, example.axes["image"]), "grid": grid, **asdict(example.picture)}
+    grid = [size // side for size, side in zip(pixels.shape[-2:], picture.patch, strict=True)]
+    return {
+        "tensor": tensors.add(pixels, example.axes["image"]), "grid": grid, "mean": picture.mean,
+        "deviation": picture.deviation, "patch": picture.patch,
+    }  # fmt: skip
 
 
 def _vocabularies(recorded: Pass) -> dict[str, list[str]]:
@@ -287,7 +302,7 @@ def _vocabularies(recorded: Pass) -> dict[str, list[str]]:
     return {side: one.pieces(range(one.vocab_size)) for side, one in sides.items()}
 
 
-def _probabilities(recorded: Pass) -> list[list[dict[str, Any]]]:
+def _probabilities(recorded: Pass) -> list[list[dict[str, object]]]:
     p = recorded.logits.softmax(dim=-1)
     best = p.topk(min(TOP, p.size(-1)), dim=-1)
     pieces = recorded.example.names
@@ -305,7 +320,7 @@ def mathml(latex: str) -> str:
     return convert(latex)
 
 
-def json_for_script(facts: Any) -> str:
+def json_for_script(facts: object) -> str:
     """Returns JSON that may stand inside a script element."""
     text = json.dumps(facts, ensure_ascii=False, separators=(",", ":"))
     return text.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<\u2028\u2029"})
@@ -336,7 +351,7 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     if limit is None:
         limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)
     numbers, offsets = packed(data.facts, data.numbers, limit, layers)
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "style": Markup(style), "style_hash": _content_hash(style),
         "script": Markup(script), "script_hash": _content_hash(script),
         "facts": Markup(facts), "offsets": Markup(json_for_script(offsets)),
@@ -347,23 +362,23 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     return environment.get_template("inspect.html.jinja").render(values)
 
 
-def _with_formulas_once(facts: dict[str, Any]) -> dict[str, Any]:
+def _with_formulas_once(facts: PageFacts) -> dict[str, object]:
     """Replaces the formulas of all steps by their numbers in a list, since most of them occur many times."""
     numbers: dict[str, int] = {}
 
     def number(formula: str) -> int:
         return numbers.setdefault(formula, len(numbers))
 
-    def operand(part: dict[str, Any]) -> dict[str, Any]:
-        return part | {"symbol": number(part["symbol"])}
+    def operand(part: OperandFacts) -> dict[str, object]:
+        return {**part, "symbol": number(part["symbol"])}
 
     steps = [
-        step | {"formula": number(step["formula"]),
-                "chain": {role: number(line) for role, line in step["chain"].items()},
-                "inputs": [operand(part) for part in step["inputs"]], "output": operand(step["output"])}
+        {**step, "formula": number(step["formula"]),
+         "chain": {role: number(line) for role, line in step["chain"].items()},
+         "inputs": [operand(part) for part in step["inputs"]], "output": operand(step["output"])}
         for step in facts["steps"]
     ]  # fmt: skip
-    return facts | {"steps": steps, "formulas": [*numbers]}
+    return {**facts, "steps": steps, "formulas": [*numbers]}
 
 
 def _template_text(environment: Any, name: str) -> str:

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from transformer.blocks.positional import sinusoid
 from transformer.bundle import Bundle
+from transformer.config import JsonObject
 from transformer.errors import ConfigError, DataError, note
 from transformer.inspection.complexity import TABLE, Cost, exponents
 from transformer.inspection.gradient_norms import compared_norms, norms_by_depth
@@ -19,6 +20,7 @@ from transformer.reporting.figures import new_figure
 from transformer.training.optim.schedule import make_schedule
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_LABELS: Final = 40
@@ -238,8 +240,8 @@ def scaling(results: Path | str) -> "Figure":
         DataError: The file is not such a file.
     """
     try:
-        facts: dict[str, Any] = json.loads(Path(results).read_text(encoding="utf-8"))
-        runs: list[dict[str, Any]] = facts["runs"]
+        facts: JsonObject = json.loads(Path(results).read_text(encoding="utf-8"))
+        runs: list[JsonObject] = facts["runs"]
         points = [(int(run["parameters"]), int(run["pairs"]), float(run["loss"])) for run in runs]
         if not points or min(min(point[:2]) for point in points) < 1:
             raise ValueError("no runs, or sizes below 1")
@@ -287,7 +289,7 @@ def _read(model: Path | str) -> Bundle:
     return bundle
 
 
-def _label(axes: Any, columns: Sequence[str], rows: Sequence[str]) -> None:
+def _label(axes: "Axes", columns: Sequence[str], rows: Sequence[str]) -> None:
     """Writes tokens along both axes where they can be read."""
     for set_ticks, names, turn in ((axes.set_xticks, columns, 90), (axes.set_yticks, rows, 0)):
         if 0 < len(names) <= MAX_LABELS:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
 from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights, fused_linear
 from transformer.blocks.dropout import add_dropout, drop_out
@@ -35,6 +36,8 @@ KINDS: Final = {
     "__getitem__": "rearrange", "repeat_interleave": "rearrange", "expand": "rearrange", "unfold": "rearrange",
 }  # fmt: skip
 """Kinds of operations by the names of torch's functions; other functions are computed, but not recorded."""
+Arguments = tuple[tuple[object, ...], dict[str, object]]
+"""Arguments of a call by position and by name."""
 IN_PLACE: Final[dict[str, Callable[..., Tensor]]] = {"relu_": torch.relu}
 """Functions that overwrite their input, and those that do not."""
 
@@ -97,7 +100,7 @@ class Recorder(TorchFunctionMode):
             raise ConfigError(f"mute_heads={sorted(unknown)} names no attention of the model; choose among {known}")
         self.residual = residual
         self._stack: list[tuple[str, nn.Module]] = []
-        self._hooks: list[Any] = []
+        self._hooks: list[RemovableHandle] = []
         self._paused = False
         self._norm_inputs: list[tuple[Tensor, Tensor]] = []
 
@@ -132,8 +135,8 @@ class Recorder(TorchFunctionMode):
         finally:
             self._nesting -= 1
 
-    def _forward_pre_hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], Any]:
-        def enter(module: nn.Module, inputs: tuple[Any, ...]) -> Any:
+    def _forward_pre_hook(self, name: str) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Tensor] | None]:
+        def enter(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor] | None:
             self._stack.append((self._qualified_name(module, name), module))
             if isinstance(module, RMSNormalization):
                 self._paused = True
@@ -153,7 +156,7 @@ class Recorder(TorchFunctionMode):
                 return f"{outer_name}.{within}" if outer_name else within
         return name
 
-    def _forward_hook(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def _forward_hook(self, module: nn.Module, inputs: tuple[object, ...], output: Any) -> None:
         if isinstance(module, RMSNormalization):
             self._paused = False
             read, alias = self._norm_inputs.pop()
@@ -163,8 +166,12 @@ class Recorder(TorchFunctionMode):
         self._stack.pop()
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         """Computes a function of torch or of the blocks, and records it."""
         kwargs = kwargs or {}
         if self._paused:
@@ -186,8 +193,8 @@ class Recorder(TorchFunctionMode):
     def _compute(
         self,
         name: str,
-        function: Any,
-        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        function: Callable[..., Any],
+        arguments: Arguments,
         tensors: list[Tensor],
         part: int = 0,
     ) -> Any:
@@ -200,7 +207,7 @@ class Recorder(TorchFunctionMode):
         self._record(name, function, arguments, tuple(tensors), uses, chosen, part)
         return chosen if part else output
 
-    def _decompose(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+    def _decompose(self, func: Any, *args: Any, **kwargs: Any) -> object:
         """Decomposes a function of the blocks into functions of torch, which are recorded."""
         if func is fused_linear:
             x, layers = args
@@ -235,8 +242,8 @@ class Recorder(TorchFunctionMode):
     def _record(
         self,
         name: str,
-        function: Any,
-        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        function: Callable[..., Any],
+        arguments: Arguments,
         tensors: tuple[Tensor, ...],
         uses: tuple[Tensor, ...],
         output: Tensor,
@@ -246,7 +253,7 @@ class Recorder(TorchFunctionMode):
         args, kwargs = arguments
         attributes: dict[str, Any] = {}
         if kind == "rearrange":
-            origin = _flatten((_rearrange_indices(function, args, kwargs, tensors),))[part]
+            origin = _flatten((_rearrange_indices(function, arguments, tensors),))[part]
             self._add(kind, tensors, uses, output, {"origin": origin})
             return
         numbers = [value for value in args if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -289,7 +296,7 @@ def _alias(tensor: Tensor) -> Tensor:
     return tensor.view_as(tensor) if tensor.requires_grad else tensor
 
 
-def _flatten(values: Any) -> list[Any]:
+def _flatten(values: object) -> list[Any]:
     if isinstance(values, tuple | list):
         return [item for value in values for item in _flatten(value)]
     return [values]
@@ -306,9 +313,7 @@ def _replace_tensors(value: Any, replacements: dict[int, Tensor]) -> Any:
     return value
 
 
-def _rearrange_indices(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: tuple[Tensor, ...]
-) -> Any:
+def _rearrange_indices(function: Callable[..., object], arguments: Arguments, tensors: tuple[Tensor, ...]) -> object:
     """Applies a rearrangement to the indices of elements, which are counted on from tensor to tensor."""
     indices: dict[int, Tensor] = {}
     start = 0
@@ -318,7 +323,8 @@ def _rearrange_indices(
             start += tensor.numel()
         else:
             indices[id(tensor)] = tensor
-    return function(*_replace_tensors(args, indices), **_replace_tensors(kwargs, indices))
+    args, kwargs = (_replace_tensors(one, indices) for one in arguments)
+    return function(*args, **kwargs)
 
 
 def _caller() -> tuple[str, int]:

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import socket
 from threading import Lock
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.inspection.gradient_norms import step_norms, untrained_norms
 from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.page_facts import NormSeries, PageFacts
 from transformer.inspection.passes import Changes, Pass, record_pass
 
 HOST: Final = "127.0.0.1"
@@ -49,7 +51,7 @@ class Inspector:
         self._passes: dict[str, PageData] = {}
         self._asked: dict[str, tuple[str, str | None, Changes]] = {}
         self._lock = Lock()
-        self._compared: tuple[Any, list[dict[str, Any]]] = None, []
+        self._compared: tuple[tuple[str, list[int]] | None, list[NormSeries]] = None, []
         self.first = self.record(text, target, Changes())
 
     def record(self, text: str, target: str | None, changes: Changes) -> str:
@@ -68,13 +70,14 @@ class Inspector:
 
     def _compute(self, name: str, text: str, target: str | None, changes: Changes) -> None:
         recorded = record_pass(self.bundle, text, target, changes)
-        this_model = {"name": "this model", "values": step_norms(recorded)}
+        this_model: NormSeries = {"name": "this model", "values": step_norms(recorded)}
         data = page_data(recorded, [this_model, *self._untrained(text, recorded)])
-        self._passes[name] = replace(data, facts=data.facts | {"pass": name, "text": text, "target": target})
+        facts: PageFacts = {**data.facts, "pass": name, "text": text, "target": target}
+        self._passes[name] = replace(data, facts=facts)
         for old in list(self._passes)[1:-KEPT_PASSES]:
             del self._passes[old]
 
-    def _untrained(self, text: str, recorded: Pass) -> list[dict[str, Any]]:
+    def _untrained(self, text: str, recorded: Pass) -> list[NormSeries]:
         """Returns the norms of untrained models, which no change but that of the text or the labels computes again."""
         key = text, recorded.labels.tolist()
         if key != self._compared[0]:
@@ -139,7 +142,7 @@ class InspectorServer(ThreadingHTTPServer):
         """Address of the page, with the token."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: object) -> None:
         """Reports an error of a request, but not a browser that went away before the answer was sent."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
@@ -245,5 +248,5 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Prints nothing about requests."""

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -346,7 +346,7 @@ def _cited_source(operation: Operation, owner: type | None, title: str) -> str:
     """Returns the source of a step, which the docstring of the block names."""
     if title in TITLE_SOURCES:
         return TITLE_SOURCES[title]
-    candidates: list[Any] = [base for base in owner.__mro__ if base is not nn.Module] if owner else []
+    candidates: list[object] = [base for base in owner.__mro__ if base is not nn.Module] if owner else []
     if operation.kind in IN_ATTENTION_FORMULA and "MultiHeadAttention" in _names(owner):
         candidates.insert(0, attention)
     for candidate in candidates:
