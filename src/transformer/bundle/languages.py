@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from transformer.bundle.bundle import Bundle
+from transformer.config import JsonObject
 from transformer.text.languages import AMBIGUOUS_CODES, language_of_files, parse_language
 
 LANGUAGES: Final = "languages"
@@ -13,7 +14,7 @@ TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 SIDES: Final = ("source", "target")
 
 
-def language_entries(source: str | None, target: str | None) -> dict[str, Any]:
+def language_entries(source: str | None, target: str | None) -> dict[str, dict[str, str]]:
     """Returns the entry of the provenance that records the languages of a model; empty if both are unknown."""
     tags = {side: tag for side, tag in zip(SIDES, (source, target), strict=True) if tag is not None}
     return {LANGUAGES: tags} if tags else {}
@@ -24,7 +25,7 @@ def recorded_languages(bundle: Bundle) -> tuple[str | None, str | None]:
     return languages_of_provenance(bundle.provenance)
 
 
-def languages_of_provenance(provenance: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def languages_of_provenance(provenance: JsonObject) -> tuple[str | None, str | None]:
     """Same as `recorded_languages`, from the provenance alone.
 
     Bundles of earlier versions record the training files alone, whose names may tell.
@@ -45,7 +46,7 @@ def published_languages(files: Mapping[str, bytes]) -> tuple[str | None, str | N
     return _parse(settings.get("source_lang")), _parse(settings.get("target_lang"))
 
 
-def _mapping(value: object) -> Mapping[Any, Any]:
+def _mapping(value: object) -> JsonObject:
     return value if isinstance(value, Mapping) else {}
 
 

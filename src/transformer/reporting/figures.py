@@ -2,7 +2,7 @@
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from transformer.errors import ConfigError
 from transformer.pipelines.translation.attention_maps import CrossAttention
@@ -80,7 +80,7 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _save(figure: Any, path: Path) -> Path:
+def _save(figure: "Figure", path: Path) -> Path:
     with atomic_file(path) as file:
         figure.savefig(file, dpi=120, format="png")
     return path

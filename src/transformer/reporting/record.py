@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import DataError
@@ -122,9 +122,9 @@ def _read_lines(path: Path, is_valid: Callable[[Row], bool]) -> list[Row]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or not is_valid(cast(Row, row)):
+        if not isinstance(row, dict) or not is_valid(row):
             raise DataError(f"{path}, line {number}: not a line that training writes; remove it")
-        rows.append(cast(Row, row))
+        rows.append(row)
     return rows
 
 
@@ -135,12 +135,12 @@ def _is_metrics(row: Row) -> bool:
     if row["kind"] != "blocks":
         return all(_is_number(value) for name, value in row.items() if name not in ("kind", "reason"))
     figures = [row.get(name) for name in BLOCK_FIGURES]
-    blocks = [cast("dict[str, Any]", figure) for figure in figures if isinstance(figure, dict)]
+    blocks = [figure for figure in figures if isinstance(figure, dict)]
     is_complete = len(blocks) == len(figures) and len({frozenset(block) for block in blocks}) == 1
     return is_complete and all(_is_number(value) for block in blocks for value in block.values())
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Whether a value is a number, or None, which stands for one that was not finite."""
     return value is None or (isinstance(value, int | float) and abs(value) < MAX_NUMBER)
 

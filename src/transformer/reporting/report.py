@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup
 
@@ -113,7 +113,7 @@ def _worst(sentences: Sequence[Sentence]) -> list[Sentence]:
     return sorted(wrong, key=lambda sentence: sentence.score)[:N_WORST]
 
 
-def _pairs(data: Mapping[str, Any]) -> Markup | None:
+def _pairs(data: Row) -> Markup | None:
     """Draws the numbers of examples kept, held out and dropped by reason; None if nothing was dropped."""
     kept = {name.replace("_", " "): int(data[name]) for name in ("kept", "held_out") if name in data}
     dropped = {f"dropped: {reason}": int(count) for reason, count in data.get("dropped", {}).items()}
