@@ -315,7 +315,7 @@ EVALUATION: Final = (
         "unit/evaluation/test_evaluation.py::test_bleu_by_hand",
     ),
     Fault(
-        "evaluation/scores.py", "return BLEU(tokenize=tokenize, force=force)", "return BLEU(force=force)",
+        "evaluation/scores.py", "return BLEU(tokenize=tokenize, force=True)", "return BLEU(force=True)",
         "unit/evaluation/test_tokenization.py::test_scores_equal_those_of_sacrebleu",
     ),
     Fault(

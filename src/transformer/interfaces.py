@@ -73,15 +73,6 @@ class Dataset(Protocol):
 
 
 @runtime_checkable
-class Objective(Protocol):
-    """A model together with its loss: the unit that is compiled, and wrapped for distributed training."""
-
-    def __call__(self, batch: Batch) -> LossSum:
-        """Computes the summed loss of a batch."""
-        ...
-
-
-@runtime_checkable
 class SupportsFlopCount(Protocol):
     """An objective that knows its computational cost."""
 

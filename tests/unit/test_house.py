@@ -189,7 +189,6 @@ WRITERS = {
     "training/monitoring/reporter.py",  # a log that grows
     "training/planning/memory.py",  # a file of the system
     "pipelines/translation/alignment_output.py",  # a part of an archive whose file is given
-    "demo/corpus.py",  # the tool that made the phrasebook
     "cli/streams.py",  # standard streams
 }  # fmt: skip
 WRITES = re.compile(

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from transformer.config import JsonObject
+from transformer.tokenizers.huggingface_files import CONFIG_FILE, TOKENIZER_FILE
 
 CHAT: Final = "chat"
 """Key of the provenance."""
-TEMPLATE_FILE, CONFIG_FILE, TOKENIZER_FILE = "chat_template.jinja", "tokenizer_config.json", "tokenizer.json"
+TEMPLATE_FILE: Final = "chat_template.jinja"
 
 
 def chat_entries(files: Mapping[str, bytes]) -> dict[str, Any]:

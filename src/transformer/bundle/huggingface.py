@@ -20,14 +20,14 @@ from transformer.config import JsonObject, describe_error
 from transformer.errors import BundleError, ConfigError, DataError, note
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
-from transformer.models.huggingface.key_mapping import OTHER_PROGRAM, unwrap
+from transformer.models.huggingface.key_mapping import CONFIG, OTHER_PROGRAM, unwrap
 from transformer.models.size import check_size_of_weights
 from transformer.storage.atomic import atomic_folder
 from transformer.storage.disk_space import check_space
 from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_bytes
 from transformer.storage.verified_folder import MANIFEST
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model", ".jinja"})
 MAX_BYTES: Final = 1 << 28
 """Maximum size of a file other than the weights."""

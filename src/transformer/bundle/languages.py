@@ -7,10 +7,10 @@ from typing import Final
 from transformer.bundle.bundle import Bundle
 from transformer.config import JsonObject
 from transformer.text.languages import AMBIGUOUS_CODES, language_of_files, parse_language
+from transformer.tokenizers.huggingface_files import CONFIG_FILE
 
 LANGUAGES: Final = "languages"
 """Key of the provenance."""
-TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 SIDES: Final = ("source", "target")
 
 
@@ -42,7 +42,7 @@ def published_languages(files: Mapping[str, bytes]) -> tuple[str | None, str | N
     Args:
         files: Contents of the published files by name.
     """
-    settings = _mapping(json.loads(files.get(TOKENIZER_CONFIG, b"{}")))
+    settings = _mapping(json.loads(files.get(CONFIG_FILE, b"{}")))
     return _parse(settings.get("source_lang")), _parse(settings.get("target_lang"))
 
 

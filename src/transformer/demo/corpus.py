@@ -36,11 +36,3 @@ def load_phrasebook(path: Path = PHRASEBOOK) -> Phrasebook:
             split, english, german = line.rstrip("\n").split("\t")
             splits[split].append((english, german))
     return Phrasebook(**{name: tuple(pairs) for name, pairs in splits.items()})
-
-
-def save_phrasebook(phrasebook: Phrasebook, path: Path) -> None:
-    """Writes a corpus in the format that `load_phrasebook` reads."""
-    splits = {"train": phrasebook.train, "validation": phrasebook.validation, "test": phrasebook.test}
-    with lzma.open(path, "wt", preset=9 | lzma.PRESET_EXTREME, encoding="utf-8", newline="\n") as lines:
-        for name, pairs in splits.items():
-            lines.writelines(f"{name}\t{english}\t{german}\n" for english, german in pairs)

@@ -62,7 +62,6 @@ def corpus_scores(
     *,
     metrics: Sequence[MetricName] = DEFAULT_METRICS,
     samples: int = 0,
-    warn: bool = False,
 ) -> list[Score]:
     """Scores translations against one or more references.
 
@@ -74,7 +73,6 @@ def corpus_scores(
             text. TER splits Asian text if the tokenization is one for text without spaces.
         metrics: Names of the metrics.
         samples: Number of bootstrap samples for confidence intervals; 0 omits them.
-        warn: Whether sacrebleu warns on stderr if plain text looks tokenised.
 
     Raises:
         DataError: The input is empty, or the numbers of lines differ.
@@ -87,7 +85,7 @@ def corpus_scores(
     tokenization = resolve_tokenization(tokenize, reference_lists)
     scores: list[Score] = []
     for name in metrics:
-        metric = _metric(name, tokenization, warn)
+        metric = _metric(name, tokenization)
         result = metric.corpus_score(list(hypotheses), reference_lists, n_bootstrap=max(1, samples))
         interval = float(result._ci) if samples > 1 else None
         scores.append(Score(name, result.score, str(metric.get_signature()), interval))
@@ -171,12 +169,12 @@ def resolve_tokenization(
     return fitting_tokenization([line for lines in references for line in lines], language)
 
 
-def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False) -> "Metric":
+def _metric(name: MetricName, tokenize: Tokenization = "13a") -> "Metric":
     from sacrebleu.metrics.chrf import CHRF  # takes a moment to load
     from sacrebleu.metrics.ter import TER
 
     if name == "BLEU":
-        return make_bleu(tokenize, force=not warn or tokenize == "none")
+        return make_bleu(tokenize)
     is_unspaced = tokenize in UNSPACED
     metric: Any = (
         TER(normalized=is_unspaced, asian_support=is_unspaced)
@@ -198,8 +196,8 @@ def _metric(name: MetricName, tokenize: Tokenization = "13a", warn: bool = False
     return metric
 
 
-def make_bleu(tokenize: Tokenization, *, force: bool = True) -> "BLEU":
-    """Makes sacrebleu's BLEU; `force` suppresses its warnings about plain text that looks tokenised.
+def make_bleu(tokenize: Tokenization) -> "BLEU":
+    """Makes sacrebleu's BLEU, without its warnings about plain text that looks tokenised.
 
     Raises:
         ConfigError: The tokenization needs packages that are not installed.
@@ -207,7 +205,7 @@ def make_bleu(tokenize: Tokenization, *, force: bool = True) -> "BLEU":
     from sacrebleu.metrics.bleu import BLEU  # takes a moment to load
 
     try:
-        return BLEU(tokenize=tokenize, force=force)
+        return BLEU(tokenize=tokenize, force=True)
     except RuntimeError as error:  # only ja-mecab needs other packages
         raise ConfigError(
             f"tokenize={tokenize!r} needs the packages mecab-python3 and ipadic; pip install 'sacrebleu[ja]'"

@@ -7,9 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from transformer.kernels.library import compiled_library, threads_for
-
-POINTER, LONG = ctypes.c_void_p, ctypes.c_long
+from transformer.kernels.library import LONG, POINTER, compiled_library, threads_for
 
 
 class HeadsArgs(ctypes.Structure):

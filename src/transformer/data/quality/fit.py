@@ -99,7 +99,7 @@ class FitModel:
         return association.max(1).sum(1, dtype=np.float64), association.max(2).sum(1, dtype=np.float64)
 
 
-def learn_fit(sides: BitextWords, source: Rows, target: Rows, seed: int = 0) -> FitModel:
+def learn_fit(sides: BitextWords, source: Rows, target: Rows) -> FitModel:
     """Learns from row pairs, many of which may be wrong as long as enough are right."""
     all_pairs = RowPairs(source, target, np.ones(len(source), bool))
     cooccurrences = np.zeros(sides.source.vocabulary * sides.target.vocabulary, np.float32)
@@ -117,7 +117,7 @@ def learn_fit(sides: BitextWords, source: Rows, target: Rows, seed: int = 0) -> 
         np.zeros(7),
         0.5,
     )
-    return _calibrated(model, sides, all_pairs, np.random.default_rng(seed))
+    return _calibrated(model, sides, all_pairs, np.random.default_rng(0))
 
 
 def _calibrated(model: FitModel, sides: BitextWords, pairs: RowPairs, generator: np.random.Generator) -> FitModel:

@@ -23,13 +23,13 @@ from transformer.models.huggingface.key_mapping import (
     to_published,
 )
 from transformer.models.kinds import ModelConfig
+from transformer.models.size import LAYER_KEYS
 from transformer.tokenizers.huggingface import INPUTS, read_special_token_ids, read_tokenizer, write_tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 C = TypeVar("C", bound=ModelConfig)
-DEPTHS: Final = ("N", "encoder_layers", "decoder_layers")
-SIZES: Final = (*DEPTHS, "kv_heads", "d_k", "d_ff")
+SIZES: Final = (*LAYER_KEYS, "kv_heads", "d_k", "d_ff")
 """Settings of this package that are sizes, although the default of the published setting may not be an integer."""
 UNSUPPORTED: Final[dict[str, tuple[object, ...]]] = {
     "quantization_config": (None,), "sliding_window": (None,), "use_sliding_window": (False, None),
@@ -102,7 +102,7 @@ class HuggingFaceFormat(Generic[C]):
             )
         for our_name, (hf_name, default) in self.settings.items():
             if type(default) is int or our_name in SIZES:
-                check_size(published, hf_name, MAX_LAYERS if our_name in DEPTHS else MAX_SIZE)
+                check_size(published, hf_name, MAX_LAYERS if our_name in LAYER_KEYS else MAX_SIZE)
         values = {our_name: setting(published, *named) for our_name, named in self.settings.items()}
         n_tokens: int = values.get("vocab_size", values.get("src_vocab_size", 0))
         values |= {name: read_token_id(published, *named, n_tokens) for name, named in self.ids.items()}

@@ -11,10 +11,10 @@ from torch import Tensor
 from transformer.pipelines.translation.coverage import alignment_weights, cross_attention_weights, decoder_inputs
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.sentencepiece import SPACE
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES
 from transformer.transformer import Transformer
 
-SPACE: Final = "▁"
 _BYTE: Final = re.compile(r"<([0-9A-F]{2})>")
 Links = list[tuple[int, int]]
 """Pairs of a source word and a target word, both counted from 0."""

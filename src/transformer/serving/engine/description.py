@@ -9,7 +9,7 @@ from typing import Any, Final
 from transformer.bundle.chat import CHAT, CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE, chat_entries
 from transformer.bundle.hub_cache import find_model
 from transformer.bundle.kind import model_kind
-from transformer.bundle.languages import TOKENIZER_CONFIG, languages_of_provenance, published_languages
+from transformer.bundle.languages import languages_of_provenance, published_languages
 from transformer.errors import BundleError
 from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.verified_folder import MANIFEST
@@ -71,8 +71,8 @@ def _context(config: Mapping[str, Any]) -> int:
 def _languages(folder: Path) -> tuple[str | None, str | None]:
     if (folder / MANIFEST).exists():
         return languages_of_provenance(_read_json(folder / "provenance.json"))
-    tokenizer = folder / TOKENIZER_CONFIG
-    return published_languages({TOKENIZER_CONFIG: tokenizer.read_bytes()} if tokenizer.exists() else {})
+    tokenizer = folder / CONFIG_FILE
+    return published_languages({CONFIG_FILE: tokenizer.read_bytes()} if tokenizer.exists() else {})
 
 
 def _chat(folder: Path) -> dict[str, Any]:

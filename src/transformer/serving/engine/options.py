@@ -1,6 +1,6 @@
 """Options of a task, as a worker receives them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,8 +98,3 @@ def is_list_of_texts(value: Any) -> bool:
 def without_surrogates(text: str) -> str:
     """Returns a text with U+FFFD for surrogates without a partner, which JSON allows and tokenizers do not."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def clean_texts(texts: Sequence[str]) -> list[str]:
-    """Returns texts without surrogates, see `without_surrogates`."""
-    return [without_surrogates(text) for text in texts]

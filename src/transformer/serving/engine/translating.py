@@ -11,7 +11,7 @@ from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.alignment_output import word_alignment
 from transformer.pipelines.translation.results import Alternative, Translation
 from transformer.pipelines.translation.scoring import PairScore, score_pairs
-from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM, Terminology
+from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
 from transformer.serving.engine.generation import sampling_of
 from transformer.serving.engine.options import TaskOptions, without_surrogates
@@ -84,11 +84,8 @@ def _search_of(translator: Translator, options: TaskOptions) -> Search:
         ServiceError: An option is invalid.
     """
     n_best = options.integer("n_best", 1)
-    beam = max(translator.search.beam, n_best)
-    needs_beam = options.pairs("glossary") or set(options.texts("protected")) - {"tags"}
-    if needs_beam and beam < TERMINOLOGY_BEAM:
-        beam = TERMINOLOGY_BEAM
-    changes: dict[str, Any] = {"beam": options.integer("beam", beam), "n_best": n_best}
+    beam = options.integer("beam", max(translator.search.beam, n_best))
+    changes: dict[str, Any] = {"beam": beam, "n_best": n_best}
     try:
         if options.values.get("length_penalty") is not None:
             changes["length_penalty"] = paper_length_penalty(options.number("length_penalty", 0.0))
