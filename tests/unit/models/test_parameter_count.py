@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from transformer.blocks import causal_mask
 from transformer.models import family
-from transformer.models.parameter_count import flops_per_token, parameters_by_block
+from transformer.models.parameter_count import flops_per_token, parameters_by_block, shared_blocks
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation.attention_maps import cross_attention
 from transformer.reporting.figures import attention_picture, training_curve
@@ -65,3 +66,13 @@ def test_pictures_are_drawn(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert attention_picture(weights, tmp_path / "none.png") is None
     assert training_curve(tiny_run) is None
+
+
+def test_a_shared_matrix_has_one_owner() -> None:
+    """Catches a matrix that counts twice, and one that is partly shared, which has parameters of its own."""
+    model = nn.Module()
+    model.first, model.second = nn.Linear(3, 3), nn.Linear(3, 3, bias=False)
+    model.third, model.empty = nn.Linear(3, 3), nn.ReLU()
+    model.second.weight = model.third.weight = model.first.weight
+    assert shared_blocks(model) == {"second": "first"}
+    assert parameters_by_block(model) == {"first": 12, "second": 0, "third": 3, "empty": 0}

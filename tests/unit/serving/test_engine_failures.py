@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import transformer
 from serving_engines import (
     LINES,
     TRANSLATOR,
@@ -25,22 +24,10 @@ from serving_engines import (
     translate,
     until,
     wait_until,
-    write_random_model,
 )
 from transformer.serving.engine.engine import ProcessEngine
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
-
-
-@pytest.fixture(scope="module")
-def expected() -> list[str]:
-    """The translations of `LINES`, made in this process."""
-    return [result.text for result in transformer.load(TRANSLATOR, precision="float32", workers=1).translations(LINES)]
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random_model("gpt", tmp_path_factory.mktemp("models") / "gpt")
 
 
 def test_items_of_a_killed_worker_are_tried_once_more(expected: list[str]) -> None:

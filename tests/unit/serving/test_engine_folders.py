@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import transformer
 from serving_engines import (
     LINES,
     TRANSLATOR,
@@ -19,7 +18,6 @@ from serving_engines import (
     run_with_engine,
     translate,
     until,
-    write_random_model,
 )
 from transformer.errors import BundleError
 from transformer.serving.engine.engine import ProcessEngine
@@ -28,15 +26,10 @@ from transformer.serving.interfaces import Item, Job
 from transformer.serving.settings import ServerSettings
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[str]:
-    """The translations of `LINES`, made in this process."""
-    return [result.text for result in transformer.load(TRANSLATOR, precision="float32", workers=1).translations(LINES)]
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random_model("gpt", tmp_path_factory.mktemp("models") / "gpt")
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of `TRANSLATOR`."""
+    return shutil.copytree(TRANSLATOR, tmp_path / "model")
 
 
 def test_a_path_without_a_model_is_refused_at_the_start(tmp_path: Path) -> None:
@@ -47,10 +40,8 @@ def test_a_path_without_a_model_is_refused_at_the_start(tmp_path: Path) -> None:
     assert engine_processes().spawner is None
 
 
-def test_a_changed_folder_is_loaded_without_losing_a_request(expected: list[str], tmp_path: Path) -> None:
+def test_a_changed_folder_is_loaded_without_losing_a_request(expected: list[str], folder: Path, tmp_path: Path) -> None:
     """Catches a reload that drops requests, keeps old processes, or reloads what has not changed."""
-    folder = tmp_path / "model"
-    shutil.copytree(TRANSLATOR, folder)
 
     async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
         before = await load(engine)
@@ -73,10 +64,8 @@ def test_a_changed_folder_is_loaded_without_losing_a_request(expected: list[str]
 
 
 @pytest.mark.slow
-def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], tmp_path: Path) -> None:
+def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], folder: Path) -> None:
     """Catches a reload that ends a working model for one that cannot be loaded."""
-    folder = tmp_path / "model"
-    shutil.copytree(TRANSLATOR, folder)
 
     async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
         before = await load(engine)
@@ -94,10 +83,8 @@ def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], tmp
     run_with_engine({"m": folder}, check)
 
 
-def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_reported(folder: Path) -> None:
     """Catches requests that wait forever for a damaged model, and a server that stays failed once it is repaired."""
-    folder = tmp_path / "model"
-    shutil.copytree(TRANSLATOR, folder)
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(weights[:-1] + b"?")
 
@@ -117,10 +104,8 @@ def test_a_model_that_cannot_be_loaded_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_preloading_and_reloading(tmp_path: Path) -> None:
+def test_preloading_and_reloading(folder: Path) -> None:
     """Catches a server that is ready before its models are loaded, and a changed folder that is not loaded again."""
-    folder = tmp_path / "model"
-    shutil.copytree(TRANSLATOR, folder)
 
     async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
         assert not engine.status().ready

@@ -31,17 +31,6 @@ from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[str]:
-    """The translations of `LINES`, made in this process."""
-    return [result.text for result in transformer.load(TRANSLATOR, precision="float32", workers=1).translations(LINES)]
-
-
-@pytest.fixture(scope="module")
-def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_random_model("gpt", tmp_path_factory.mktemp("models") / "gpt")
-
-
 @pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def test_requests_of_many_clients_get_their_own_results(expected: list[str], loop_factory: Any) -> None:
     """Catches results of another request, lost ones, batches of one item each, and sockets that uvloop refuses."""

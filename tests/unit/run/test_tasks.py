@@ -1,0 +1,135 @@
+"""Tasks refuse data and models that cannot be used, with the reason and a remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from samples import digit_pairs, idx, write_lines
+from transformer.bundle import Bundle
+from transformer.data.images import ImageFolder, ImageProcessor
+from transformer.errors import BundleError, ConfigError, DataError
+from transformer.models import family
+from transformer.run.fine_tuning import load_pretrained
+from transformer.run.recipe import parse_recipe
+from transformer.run.train import train
+
+
+def refused(tmp_path: Path, data: dict[str, Any], message: str, error: type[Exception], **sections: Any) -> None:
+    training = {"max_steps": 2, "threads": 1, **sections.pop("training", {})}
+    recipe = parse_recipe({"data": data, "training": training, **sections})
+    with pytest.raises(error, match=message):
+        train(recipe, tmp_path / "run", quiet=True)
+
+
+def test_texts_that_cannot_be_trained_on(tmp_path: Path) -> None:
+    """Catches a run that starts and fails later, or trains on nothing."""
+    text = write_lines(tmp_path / "text", ["abc def ghi"] * 40)
+    base = {"task": "language-model", "text": str(text)}
+    small = {"family": "gpt", "d_model": 16, "N": 2, "h": 2, "seq_len": 32}
+    refused(tmp_path, {**base, "window": 64}, "window=64 exceeds the model's 32", ConfigError, model=small)
+    one = write_lines(tmp_path / "one", ["ab"])
+    refused(tmp_path, {**base, "text": str(one)}, "has no window of 33|leaves nothing", DataError, model=small,
+            tokenizer={"kind": "characters"})  # fmt: skip
+    refused(tmp_path, {**base, "text": str(tmp_path / "missing")}, "No such file", DataError, model=small)
+
+
+def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:
+    """Catches a single label, no rows, and labels that only occur in the validation data."""
+    same = write_lines(tmp_path / "same.tsv", ["a\tx"] * 30)
+    two = write_lines(tmp_path / "two.tsv", ["a\tx", "b\ty"] * 15)
+    other = write_lines(tmp_path / "other.tsv", ["a\tz"])
+    empty = write_lines(tmp_path / "empty.tsv", [])
+    base = {"task": "classification"}
+    kind = {"tokenizer": {"kind": "characters"}}
+    refused(tmp_path, {**base, "examples": str(same)}, "has 1 label", DataError, **kind)
+    header = write_lines(tmp_path / "header.tsv", ["sentence\tlabel", *(f"one {n}\t{n % 2}" for n in range(40))])
+    refused(tmp_path, {**base, "examples": str(header)}, "the label 'label' occurs once", DataError, **kind)
+    refused(
+        tmp_path, {**base, "examples": str(empty), "validation_examples": str(two)}, "leaves nothing", DataError, **kind
+    )
+    refused(tmp_path, {**base, "examples": str(two), "validation_examples": str(other)}, "label 'z'", DataError, **kind)
+
+
+def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
+    """Catches an IDX file without labels, and validation folders with other labels."""
+    import numpy as np
+    from PIL import Image
+
+    images = idx(tmp_path / "images", np.zeros((4, 8, 8), np.uint8))
+    small = {"family": "vit", "image_size": [8, 8], "patch_size": [4, 4], "d_model": 16, "N": 2, "h": 2}
+    refused(tmp_path, {"task": "images", "images": str(images)}, "set data.labels too", DataError, model=small)
+    for folder, name in (("a", "cat"), ("a", "dog"), ("a", "dog/.hidden"), ("b", "cow")):
+        (tmp_path / folder / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / folder / name / "1.png")
+    data = {"task": "images", "images": str(tmp_path / "a"), "validation_images": str(tmp_path / "b")}
+    refused(tmp_path, data, "has labels that", DataError, model={**small, "channels": 1})
+    with_names = {"task": "images", "images": str(tmp_path / "a"), "label_names": ["x", "y"]}
+    refused(
+        tmp_path, with_names, "data.label_names apply to IDX files only", ConfigError, model={**small, "channels": 1}
+    )
+    (tmp_path / "a" / "cat" / "notes.txt").write_text("")
+    image_folder = ImageFolder(tmp_path / "a", ImageProcessor((8, 8), 1, (0.5,), (0.5,)))
+    assert (len(image_folder.labels), image_folder.n_skipped_files) == (2, 1)
+    with pytest.raises(ConfigError, match="a model of 4 channels cannot read image files"):
+        ImageProcessor((8, 8), 4, (0.5,), (0.5,)).read(tmp_path / "a" / "cat" / "1.png")
+    (tmp_path / "b" / "config.json").write_text('{"model_type": "vit"}')
+    refused(tmp_path, data, "is a published folder; make a model of it: transformer import", BundleError,
+            training={"start_from": str(tmp_path / "b")})  # fmt: skip
+    with pytest.raises(ConfigError, match=r"validation_labels is given without"):
+        parse_recipe({"data": {"task": "images", "images": "a", "validation_labels": "b"}})
+
+
+def test_models_and_data_that_do_not_go_together(tmp_path: Path) -> None:
+    """Catches two vocabularies for a model with one."""
+    pairs = digit_pairs(60)
+    sides = [write_lines(tmp_path / str(side), [pair[side] for pair in pairs]) for side in range(2)]
+    data = {"source": str(sides[0]), "target": str(sides[1])}
+    small = {"family": "t5", "d_model": 16, "N": 2, "h": 2, "d_ff": 16}
+    refused(tmp_path, data, "joint=false does not work with a model of one", ConfigError, model=small,
+            tokenizer={"joint": False, "vocab_size": 300})  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["language-model", "classification"])
+def test_files_of_every_task_stay_as_they_are(task: str, tmp_path: Path) -> None:
+    """Catches data of an edited file that is stored under the fingerprint of the original and used on resumption."""
+    from transformer.run.tasks import make_task
+
+    path = write_lines(tmp_path / "a.tsv", ["x\tneutral", "y\tnegative"] * 30)
+    key = "text" if task == "language-model" else "examples"
+    recipe = parse_recipe({"data": {"task": task, key: str(path)}, "tokenizer": {"kind": "characters"}})
+    task = make_task(recipe.data, 1, tmp_path / "tokens", lambda *_: None)
+    with path.open("a") as file:
+        file.write("z\tneutral\n")
+    with pytest.raises(DataError, match=r"a\.tsv was changed while it was prepared"):
+        task.prepare(task.complete(recipe), None)
+
+
+def test_labels_keep_the_order_of_the_start(tmp_path: Path) -> None:
+    """Catches a classification head whose rows are assigned to other labels."""
+    from transformer.run.tasks import make_task
+
+    rows = write_lines(tmp_path / "a.tsv", ["x\tneutral", "y\tnegative", "z\tpositive"] * 9)
+    recipe = parse_recipe(
+        {"data": {"task": "classification", "examples": str(rows)}, "tokenizer": {"kind": "characters"}}
+    )
+    task = make_task(recipe.data, 1, tmp_path, lambda *_: None)
+    filled = task.complete(recipe)
+    first = task.prepare(filled, None)
+    assert first.config.model_dump()["labels"] == ("negative", "neutral", "positive")
+    config = first.config.model_copy(update={"labels": ("positive", "negative", "neutral")})
+    known = Bundle(config, torch.nn.Identity(), first.text)
+    again = make_task(recipe.data, 1, tmp_path, lambda *_: None).prepare(filled, known)
+    assert again.config.model_dump()["labels"] == ("positive", "negative", "neutral")
+    with pytest.raises(ConfigError, match=r"best_metric='bleu' is not measured for this task; choose accuracy"):
+        task.complete(parse_recipe({**recipe.model_dump(exclude_none=True), "training": {"best_metric": "bleu"}}))
+
+
+def test_a_start_of_other_sizes_is_refused() -> None:
+    """Catches a layer that silently keeps its initial values."""
+    kind = family("gpt")
+    sizes = {"vocab_size": 20, "d_model": 16, "h": 2, "seq_len": 8}
+    small, large = (kind.build(kind.config.model_validate({**sizes, "N": n})) for n in (2, 3))
+    with pytest.raises(BundleError, match=r"decoder\.layers\.2.* do not match the recipe's model"):
+        load_pretrained(large, small.state_dict())

@@ -1,0 +1,87 @@
+"""Tokenizers of published folders."""
+
+import json
+
+import pytest
+
+from transformer.errors import BundleError, DataError
+from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.huggingface import (
+    HuggingFaceTokenizer,
+    read_special_token_ids,
+    read_tokenizer,
+    write_tokenizer,
+)
+from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [({"tokenizer_config.json": b'{"tokenizer_class": "BertJapaneseTokenizer"}'}, "tokenizer_class='BertJapanese"),
+     ({"tokenizer_config.json": b'{"word_tokenizer_type": "mecab"}'}, "word_tokenizer_type='mecab' in"),
+     ({"added_tokens.json": b'{"<new>": 9}'}, r"tokens beside vocab.txt \(<new>\)")],
+)  # fmt: skip
+def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message: str) -> None:
+    """Catches vocabularies of other tokenizers, and tokens outside of the vocabulary file."""
+    files = {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}
+    distilled = {"tokenizer_config.json": b'{"tokenizer_class": "DistilBertTokenizer"}'}
+    for read in ({}, distilled):
+        assert read_tokenizer(files | read, DEFAULT_SPECIAL_TOKENS).encode("A") == [4]
+    from_windows = {"vocab.txt": files["vocab.txt"].replace(b"\n", b"\r\n")}
+    assert read_tokenizer(from_windows, DEFAULT_SPECIAL_TOKENS).encode("A") == [4]
+    with pytest.raises(BundleError, match=message):
+        read_tokenizer(files | more, DEFAULT_SPECIAL_TOKENS)
+
+
+def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None:
+    """Catches `</s>` typed in a text that ends it: Unigram models match control tokens in texts."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, pre_tokenizers
+
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁a", -1.0), ("▁", -2.0), ("b", -2.0)]
+    library = Library(models.Unigram(pieces, unk_id=2))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, 2))
+    assert tokenizer.encode("a b") == [3, 4, 5]
+    for text in ("a </s> b", "<pad>", "a</s>"):
+        assert not {0, 1} & set(tokenizer.encode(text))
+
+
+def test_a_tokenizer_without_its_unknown_token_is_named() -> None:
+    """Catches a traceback of the library during a translation."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models
+
+    library = Library(models.WordPiece({"a": 0, "b": 1}, unk_token="[UNK]"))
+    tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, None))
+    with pytest.raises(DataError, match="the tokenizer lacks a token for this text"):
+        tokenizer.encode("never seen")
+
+
+class Strange(Tokenizer):
+    """A tokenizer that no published format supports."""
+
+    kind = "strange"
+    vocab_size = 4
+    encode_batch = decode = fallback_bytes = to_json = _printable_piece = None  # pyright: ignore[reportAssignmentType]
+
+
+def test_tokenizers_that_are_none() -> None:
+    """Catches a folder without a tokenizer, a damaged one, and one that cannot be written."""
+    with pytest.raises(BundleError, match=r"there is no tokenizer\.json, nor vocab\.txt"):
+        read_special_token_ids({}, {})
+    with pytest.raises(BundleError, match=r"lacks \[UNK\], \[CLS\] or \[SEP\]"):
+        read_tokenizer({"vocab.txt": b"a\nb\n"}, DEFAULT_SPECIAL_TOKENS)
+    with pytest.raises(DataError, match=r"not a tokenizer\.json"):
+        HuggingFaceTokenizer("{}", DEFAULT_SPECIAL_TOKENS)
+    with pytest.raises(DataError, match=r"not a tokenizer\.json"):
+        read_special_token_ids({"tokenizer.json": b"{}"}, {})
+    with pytest.raises(BundleError, match="is damaged"):
+        read_tokenizer({"vocab.json": b'{"a": 0}', "merges.txt": b"a b\n"}, DEFAULT_SPECIAL_TOKENS)
+    with pytest.raises(DataError, match="not a tokenizer of this package"):
+        HuggingFaceTokenizer.from_json(json.dumps({"published": 3}))
+    from transformer.tokenizers.config import NormalizationConfig
+
+    with pytest.raises(BundleError, match="a Strange has no published form"):
+        write_tokenizer(Strange(NormalizationConfig()), "X")
