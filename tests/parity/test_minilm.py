@@ -56,7 +56,7 @@ def test_texts_are_read_as_far_as_sentence_transformers_read_them(minilm: Path, 
     """Catches an ignored `max_seq_length`, which would change the vectors of long texts."""
     encoder = load(minilm, precision="float32")
     assert isinstance(encoder, TextEncoder)
-    assert encoder.config["text_tokens"] == 256
+    assert encoder.config.text_tokens == 256
     vectors = encoder.embed(["word " * 254, "word " * 254 + "other things " * 50])
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
     assert encoder.n_truncated == 1

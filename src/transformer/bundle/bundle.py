@@ -68,7 +68,7 @@ class Bundle:
     """A model together with everything needed to use it.
 
     Attributes:
-        config: ModelConfiguration of the model, which names its family.
+        config: Configuration of the model, which names its family.
         model: The model with its weights.
         text: Tokenizers of both sides, the same one twice if the model has one text; None if it reads no text.
         provenance: Origin of the model: recipe, scores, data report, versions.

@@ -174,14 +174,14 @@ def _predict(
         report_left_out(counts)
         if not rows:
             raise DataError(f"{path} is empty; give a file with a text, a tab and a label per line")
-        label_ids([label for _, label in rows], pipeline.config["labels"], str(path))
+        label_ids([label for _, label in rows], pipeline.config.labels, str(path))
         predicted: list[str] = []
         with counted("texts", len(rows)) as done:
             for chunk in _chunks([text for text, _ in rows]):
                 predicted += [label.name for label in pipeline.classify(chunk)]
                 done(len(chunk))
         return [label for _, label in rows], predicted
-    names = pipeline.config["labels"]
+    names = pipeline.config.labels
     images = (
         ImageFolder(path, pipeline.pictures) if labels is None else IdxImages(path, labels, names, pipeline.pictures)
     )

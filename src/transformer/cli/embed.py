@@ -206,7 +206,5 @@ def report_left_out(counts: "PairCounts") -> None:
 def report_truncated(encoder: "TextEncoder") -> None:
     """Reports the number of truncated texts on standard error."""
     if encoder.n_truncated:
-        from transformer.data.labelled import max_text_tokens
-
-        max_tokens = max_text_tokens(encoder.config)
+        max_tokens = encoder.config.max_text_tokens
         say(f"note: {encoder.n_truncated:,} texts exceed the model's {max_tokens} tokens and were truncated")

@@ -1,7 +1,6 @@
 """Letters of the axes of recorded tensors, in the paper's notation."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from transformer.blocks import MultiHeadAttention
 from transformer.inspection.passes import Example
 from transformer.inspection.recorder import Operation
+from transformer.models.kinds import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class AxisLetters:
         example: What it read.
     """
 
-    def __init__(self, model: nn.Module, config: dict[str, Any], example: Example) -> None:
+    def __init__(self, model: nn.Module, config: ModelConfig, example: Example) -> None:
         self.lengths = {letter: len(pieces) for letter, pieces in example.tokens.items()}
-        self.d_model = int(config.get("d_model", 0))
-        vocabularies = config.get("src_vocab_size"), config.get("tgt_vocab_size")
+        self.d_model, values = config.d_model, config.model_dump()
+        vocabularies = values.get("src_vocab_size"), values.get("tgt_vocab_size")
         self.source_vocabulary = "V" if None in vocabularies or len({*vocabularies}) == 1 else "V_src"
         self.d_k = 0
         self.queries, self.keys = "d_model", "d_model"

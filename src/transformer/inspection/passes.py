@@ -13,10 +13,10 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError, DataError
 from transformer.inspection.recorder import Operation, Recorder
-from transformer.models import family
+from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, LabellingConfig, LanguageModelConfig
 from transformer.models.language_model import LanguageModel
 from transformer.pipelines.auto import make_translator
-from transformer.pipelines.classification import MASK_TOKEN, ImageClassifier, encode_masked, model_labels
+from transformer.pipelines.classification import MASK_TOKEN, encode_masked, image_processor, model_labels
 from transformer.text.lines import check_utf8
 
 MAX_TOKENS: Final = 512
@@ -150,19 +150,18 @@ def record_pass(bundle: Bundle, text: str, target: str | None = None, changes: C
         DataError: A text is empty, too long or not UTF-8, or the target is none of the model's.
     """
     changes = changes or Changes()
-    kind = family(bundle.family).kind
     check_utf8(text, "the text")
     check_utf8(target or "", "the target")
     if not text.strip():
         raise DataError("the text is empty; give one with words")
-    if kind == "encoder-decoder":
-        example = translation_example(bundle, text, target, changes)
-    elif kind == "language model":
+    if isinstance(bundle.config, EncoderConfig):
+        example = encoder_example(bundle, bundle.config, text, target, changes)
+    elif isinstance(bundle.config, ImageEncoderConfig):
+        example = image_example(bundle.config, text, target)
+    elif isinstance(bundle.config, LanguageModelConfig):
         example = language_model_example(bundle, text, target, changes)
-    elif kind == "encoder":
-        example = encoder_example(bundle, text, target, changes)
     else:
-        example = image_example(bundle, text, target)
+        example = translation_example(bundle, text, target, changes)
     return Pass.record(bundle, example, changes)
 
 
@@ -226,18 +225,18 @@ def language_model_example(bundle: Bundle, text: str, target: str | None, change
     )
 
 
-def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Changes) -> Example:
+def encoder_example(bundle: Bundle, config: EncoderConfig, text: str, target: str | None, changes: Changes) -> Example:
     """Returns a text with masked words to predict, or one to classify if it has none."""
-    config, tokenizer = bundle.config.model_dump(), bundle.tokenizers.source
-    if MASK_TOKEN in text or not config["labels"]:
-        if not config["masked"] or tokenizer.special_tokens.mask is None:
-            if config["labels"]:
+    tokenizer = bundle.tokenizers.source
+    if MASK_TOKEN in text or not config.labels:
+        if not config.masked or tokenizer.special_tokens.mask is None:
+            if config.labels:
                 raise ConfigError(f"this {bundle.family} model tells labels, not masked words; leave {MASK_TOKEN} out")
             raise ConfigError(
                 f"this {bundle.family} model has no head for masked words or labels, so nothing can be propagated back "
                 "from a loss; give one with a head (`transformer embed` computes the vectors of this one)"
             )
-        ids, positions = encode_masked(tokenizer, text, config["seq_len"])
+        ids, positions = encode_masked(tokenizer, text, config.seq_len)
         labels = None
         if target is not None:
             parts = tokenizer.encode_running([f" {word}" for word in target.split()])
@@ -252,7 +251,7 @@ def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Chan
         before, after = tokenizer.boundary_tokens
         ids, positions = [*before, *tokenizer.encode(text), *after], []
         labels, names = _class_labels(config, target)
-    _check_length(ids, "text", config["seq_len"])
+    _check_length(ids, "text", config.seq_len)
     mask = _mask_of([ids], changes.mask_source)
 
     def compute(model: Any, inputs: dict[str, Tensor]) -> Tensor:
@@ -270,13 +269,12 @@ def encoder_example(bundle: Bundle, text: str, target: str | None, changes: Chan
     )
 
 
-def image_example(bundle: Bundle, path: str, target: str | None) -> Example:
+def image_example(config: ImageEncoderConfig, path: str, target: str | None) -> Example:
     """Returns an image to classify."""
-    classifier = ImageClassifier(bundle.model, bundle.config)
-    pixels = classifier.pictures.normalize([classifier.pictures.read(Path(path))]).requires_grad_(True)
-    config = bundle.config.model_dump()
+    processor = image_processor(config)
+    pixels = processor.normalize([processor.read(Path(path))]).requires_grad_(True)
     labels, names = _class_labels(config, target)
-    rows, columns = (side // patch for side, patch in zip(config["image_size"], config["patch_size"], strict=True))
+    rows, columns = (side // patch for side, patch in zip(config.image_size, config.patch_size, strict=True))
     patches = [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]
     return Example(
         compute=lambda model, inputs: model.label_logits(inputs["image"]),
@@ -285,12 +283,12 @@ def image_example(bundle: Bundle, path: str, target: str | None) -> Example:
         tokens={"T": ["[class]", *patches]},
         labels=labels,
         names=names,
-        picture=Picture(config["mean"], config["deviation"], config["patch_size"]),
+        picture=Picture(config.mean, config.deviation, config.patch_size),
     )
 
 
 def _class_labels(
-    config: dict[str, Any], target: str | None
+    config: LabellingConfig, target: str | None
 ) -> tuple[Tensor | None, Callable[[Sequence[int]], list[str]]]:
     """Returns the class that a target names, and the function that returns names of classes."""
     classes = model_labels(config)

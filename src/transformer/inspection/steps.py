@@ -85,7 +85,7 @@ class _StepMaker:
             self.parameters.setdefault(id(parameter), []).append(name)
         example = recorded.example
         self.input_axes = {id(tensor): example.axes[name] for name, tensor in example.inputs.items()}
-        self.letters = AxisLetters(recorded.model, recorded.bundle.config.model_dump(), example)
+        self.letters = AxisLetters(recorded.model, recorded.bundle.config, example)
         self.operands: dict[int, tuple[str, tuple[str, ...]]] = {}
         self.counts: Counter[tuple[str, ...]] = Counter()
         self.writers: dict[int, int] = {}

@@ -71,6 +71,7 @@ class EncoderConfig(LabellingConfig):
     if TYPE_CHECKING:
         seq_len: int
         text_tokens: int | None
+        masked: bool
         embedding: Literal["mean", "first", "pooled"]
         labels_read: Literal["pooler", "embedding"]
 

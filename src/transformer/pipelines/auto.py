@@ -18,6 +18,7 @@ from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
 from transformer.models import family
+from transformer.models.kinds import EncoderConfig, ImageEncoderConfig
 from transformer.pipelines.device import choose_device_plan
 from transformer.pipelines.translation.config import TranslatorConfig, TranslatorOptions, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
@@ -26,7 +27,9 @@ from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
 
 if TYPE_CHECKING:
+    from transformer.models.bert.model import Bert
     from transformer.models.language_model import LanguageModel
+    from transformer.models.vit.model import Vit
     from transformer.pipelines.classification import ImageClassifier, TextEncoder
     from transformer.pipelines.text_generation import Generator
 
@@ -192,15 +195,15 @@ def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator
     from transformer.pipelines.classification import ImageClassifier, TextEncoder
     from transformer.pipelines.text_generation import Generator
 
-    kind = family(bundle.family).kind
-    plan = choose_device_plan("cpu", precision, "bf16" if kind == "encoder" else "int8")
+    config = bundle.config
+    plan = choose_device_plan("cpu", precision, "bf16" if isinstance(config, EncoderConfig) else "int8")
     plan.prepare(bundle)
-    if kind == "language model":
-        pipeline = Generator(cast("LanguageModel", bundle.model), bundle.tokenizers.source, search=search)
-    elif kind == "encoder":
-        pipeline = TextEncoder(bundle.model, bundle.tokenizers.source, bundle.config)
+    if isinstance(config, EncoderConfig):
+        pipeline = TextEncoder(cast("Bert", bundle.model), bundle.tokenizers.source, config)
+    elif isinstance(config, ImageEncoderConfig):
+        pipeline = ImageClassifier(cast("Vit", bundle.model), config)
     else:
-        pipeline = ImageClassifier(bundle.model, bundle.config)
+        pipeline = Generator(cast("LanguageModel", bundle.model), bundle.tokenizers.source, search=search)
     pipeline.description = plan.describe(1)
     return pipeline
 

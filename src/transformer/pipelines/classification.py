@@ -3,18 +3,20 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import overload
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer.config import Config
 from transformer.data.images import ImageProcessor
-from transformer.data.labelled import EncodedTexts, max_text_tokens
+from transformer.data.labelled import EncodedTexts
 from transformer.errors import ConfigError, DataError
+from transformer.models.bert.model import Bert
+from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, LabellingConfig
+from transformer.models.vit.model import Vit
 from transformer.pipelines.texts import texts_of
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
@@ -86,22 +88,26 @@ class TextEncoder:
         n_truncated: Number of texts so far that exceeded the model's positions and were truncated.
     """
 
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, config: Config) -> None:
+    def __init__(self, model: Bert, tokenizer: Tokenizer, config: EncoderConfig) -> None:
         prepare_threads()
-        self.model: Any = model.eval()
+        self.model = model.eval()
         self.tokenizer = tokenizer
-        self.config = config.model_dump()
+        self.config = config
         self.n_truncated = 0
         self.description = ""
 
     def __repr__(self) -> str:
         """Returns the family, the size of the vectors, the labels and where it runs."""
-        return _described(self, f"vectors of {self.config['d_model']}")
+        return _described(self, f"vectors of {self.config.d_model}")
 
-    def __call__(self, texts: Any) -> Any:
+    @overload
+    def __call__(self, texts: str) -> Label | Float[NDArray[np.float32], " D"]: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, texts: Iterable[str]) -> list[Label] | Float[NDArray[np.float32], "n D"]: ...
+    def __call__(self, texts: str | Iterable[str]) -> Label | list[Label] | Float[NDArray[np.float32], "*n D"]:
         """Returns the label of a text, or its vector from a model without labels; a list of them for a list."""
         several = [texts] if isinstance(texts, str) else texts_of(texts, "texts")
-        results = self.classify(several) if self.config["labels"] else self.embed(several)
+        results = self.classify(several) if self.config.labels else self.embed(several)
         return results[0] if isinstance(texts, str) else results
 
     def embed(self, texts: Sequence[str]) -> Float[NDArray[np.float32], "n D"]:
@@ -111,7 +117,7 @@ class TextEncoder:
             DataError: `texts` is a single text instead of a list.
         """
         texts = texts_of(texts, "texts")
-        vectors = np.zeros((len(texts), self.config["d_model"]), np.float32)
+        vectors = np.zeros((len(texts), self.config.d_model), np.float32)
         for ids, tokens, mask in self._batches(texts):
             with torch.inference_mode():
                 vectors[ids] = self.model.embeddings(self.model.encode(tokens, mask), mask).float().cpu().numpy()
@@ -145,7 +151,7 @@ class TextEncoder:
         if self.model.masked_head is None:
             raise ConfigError(NO_MASKED_WORDS)
         before, after = self.tokenizer.boundary_tokens
-        tokens, positions = encode_masked(self.tokenizer, text, self.config["seq_len"])
+        tokens, positions = encode_masked(self.tokenizer, text, self.config.seq_len)
         with torch.inference_mode():
             encoded = self.model.encode(torch.tensor([tokens]), torch.ones(1, 1, 1, len(tokens), dtype=torch.bool))
             p = self.model.masked_head(encoded[0, positions]).float().softmax(dim=-1)
@@ -162,7 +168,7 @@ class TextEncoder:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Returns the number of tokens of each text that the model reads, special tokens included."""
-        return EncodedTexts(texts_of(texts, "texts"), self.tokenizer, max_text_tokens(self.config)).lengths.tolist()
+        return EncodedTexts(texts_of(texts, "texts"), self.tokenizer, self.config.max_text_tokens).lengths.tolist()
 
     def _guess(self, tokens: list[int], position: int, token: int, p: float, n_before: int, n_after: int) -> Guess:
         filled = [*tokens[:position], token, *tokens[position + 1 :]]
@@ -173,7 +179,7 @@ class TextEncoder:
         """Yields indices, padded tokens and masks of batches of texts of similar length."""
         if not texts:
             return
-        encoded = EncodedTexts(texts, self.tokenizer, max_text_tokens(self.config))
+        encoded = EncodedTexts(texts, self.tokenizer, self.config.max_text_tokens)
         self.n_truncated += encoded.n_truncated
         order = np.argsort(-encoded.lengths, kind="stable")
         while len(order):
@@ -190,23 +196,24 @@ class ImageClassifier:
         config: Configuration of the model.
     """
 
-    def __init__(self, model: nn.Module, config: Config) -> None:
+    def __init__(self, model: Vit, config: ImageEncoderConfig) -> None:
         prepare_threads()
-        self.model: Any = model.eval()
-        self.config = config.model_dump()
-        sizes = self.config["image_size"], self.config["channels"]
-        self.pictures = ImageProcessor(*sizes, self.config["mean"], self.config["deviation"])
+        self.model = model.eval()
+        self.config = config
+        self.pictures = image_processor(config)
         self.description = ""
 
     def __repr__(self) -> str:
         """Returns the family, the size of the images, the labels and where it runs."""
-        return _described(self, f"images of {' x '.join(map(str, self.config['image_size']))}")
+        return _described(self, f"images of {' x '.join(map(str, self.config.image_size))}")
 
-    def __call__(self, images: Path | str | Iterable[Path | str]) -> Any:
+    @overload
+    def __call__(self, images: Path | str) -> Label: ...  # pyright: ignore[reportOverlappingOverload]
+    @overload
+    def __call__(self, images: Iterable[Path | str]) -> list[Label]: ...
+    def __call__(self, images: Path | str | Iterable[Path | str]) -> Label | list[Label]:
         """Returns the label of an image file, or of each file in a list."""
-        is_single = isinstance(images, Path | str)
-        labels = self.classify([images] if is_single else list(images))
-        return labels[0] if is_single else labels
+        return self.classify([images])[0] if isinstance(images, Path | str) else self.classify(list(images))
 
     def classify(self, images: Sequence[Path | str]) -> list[Label]:
         """Returns the label of each image file.
@@ -231,9 +238,9 @@ class ImageClassifier:
 
 
 def _described(pipeline: "TextEncoder | ImageClassifier", size: str) -> str:
-    names = pipeline.config["labels"] or ()
+    names = pipeline.config.labels
     labels = f"{len(names)} labels ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
-    facts = (pipeline.config["family"], size, labels, pipeline.description)
+    facts = (pipeline.config.family_name, size, labels, pipeline.description)
     return f"<{type(pipeline).__name__}: {', '.join(filter(None, facts))}>"
 
 
@@ -273,15 +280,20 @@ def encode_masked(tokenizer: Tokenizer, text: str, limit: int) -> tuple[list[int
     return tokens, positions
 
 
-def model_labels(config: dict[str, Any]) -> tuple[str, ...]:
+def image_processor(config: ImageEncoderConfig) -> ImageProcessor:
+    """Returns the preprocessing of the images that a model reads."""
+    return ImageProcessor(config.image_size, config.channels, config.mean, config.deviation)
+
+
+def model_labels(config: LabellingConfig) -> tuple[str, ...]:
     """Returns the names of a model's labels.
 
     Raises:
         ConfigError: The model has no labels.
     """
-    if not config["labels"]:
-        raise ConfigError(f"this {config['family']} model has no labels; train it on labelled examples first")
-    return config["labels"]
+    if not config.labels:
+        raise ConfigError(f"this {config.family_name} model has no labels; train it on labelled examples first")
+    return config.labels
 
 
 def top_labels(logits: Float[Tensor, "B labels"], names: Sequence[str]) -> list[Label]:

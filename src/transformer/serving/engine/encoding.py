@@ -47,7 +47,7 @@ def fill(encoder: TextEncoder, text: str, options: TaskOptions) -> dict[str, Any
         DataError: The text has no mask, or is too long.
     """
     masks = encoder.fill(text, options.integer("top", DEFAULT_TOP))
-    tokens, _ = encode_masked(encoder.tokenizer, text, encoder.config["seq_len"])
+    tokens, _ = encode_masked(encoder.tokenizer, text, encoder.config.seq_len)
     return {"masks": [[_guess(guess) for guess in guesses] for guesses in masks], "tokens": len(tokens)}
 
 
