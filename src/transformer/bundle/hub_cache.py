@@ -43,10 +43,10 @@ def cache_folder() -> Path:
     """Returns the folder in which the Hugging Face libraries keep models, from the variables that they read."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
-            return _expanded(os.environ[variable])
+            return _expand_path(os.environ[variable])
     if os.environ.get("HF_HOME"):
-        return _expanded(os.environ["HF_HOME"]) / "hub"
-    return _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface" / "hub"
+        return _expand_path(os.environ["HF_HOME"]) / "hub"
+    return _expand_path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface" / "hub"
 
 
 def repository_name(folder: Path) -> str:
@@ -57,7 +57,7 @@ def repository_name(folder: Path) -> str:
     return folder.resolve().name
 
 
-def _expanded(path: str) -> Path:
+def _expand_path(path: str) -> Path:
     return Path(os.path.expandvars(path)).expanduser()
 
 

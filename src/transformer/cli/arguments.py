@@ -16,7 +16,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, one object
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
-def chosen_format(chosen: str | None, default: str, json_format: str, *, as_json: bool) -> str:
+def choose_format(chosen: str | None, default: str, json_format: str, *, as_json: bool) -> str:
     """Returns the output format that --format and --json choose together.
 
     Args:
@@ -33,7 +33,7 @@ def chosen_format(chosen: str | None, default: str, json_format: str, *, as_json
     return json_format if as_json else chosen or default
 
 
-def given_lines(texts: Sequence[str] | None, input_path: Path | None) -> list[str] | None:
+def argument_lines(texts: Sequence[str] | None, input_path: Path | None) -> list[str] | None:
     """Returns the lines of the texts that were given as arguments; None without any.
 
     Args:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.arguments import chosen_format
+from transformer.cli.arguments import choose_format
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.files import check_files
 from transformer.cli.outputs import open_output
-from transformer.cli.progress import counted
+from transformer.cli.progress import progress_bar
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.data.config import FILE_FORMATS, DataConfig, file_format
 from transformer.errors import ConfigError
@@ -51,7 +51,7 @@ def check(
 
     Example: transformer check corpus.en corpus.de --test test.en --format html --output report.html
     """
-    output_format = chosen_format(output_format, "text", "json", as_json=as_json)
+    output_format = choose_format(output_format, "text", "json", as_json=as_json)
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
     files = _named_files(corpus)
@@ -62,7 +62,7 @@ def check(
     from transformer.reporting.corpus_page import html_report
 
     with open_output(output_path, whole=True) as sink, _two_texts(corpus, files) as (source, target):
-        with counted("lines examined") as advance:
+        with progress_bar("lines examined") as advance:
             examination = examine(source, target, tests or (), advance)
         if output_format == "json":
             report = _escape_unprintable(json.dumps(examination.to_dict(), ensure_ascii=False, indent=2)) + "\n"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption, chosen_format
+from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.embed import read_texts, report_left_out, report_truncated
 from transformer.cli.files import check_files, check_image_file, check_readable
 from transformer.cli.generate import PrecisionOption
-from transformer.cli.loaded import loaded
+from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
-from transformer.cli.progress import counted, counted_beside
+from transformer.cli.progress import progress_bar, progress_bar_beside
 from transformer.cli.translate import InvalidOption, ModelArgument
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, printable
@@ -64,7 +64,7 @@ def classify(
         raise ConfigError("--labels has no effect without --evaluate; add --evaluate IMAGES")
     if arguments and input_path is not None:
         raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
-    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     from transformer.bundle.kind import model_kind
     from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
 
@@ -72,7 +72,7 @@ def classify(
         _check_images(arguments or [], input_path, evaluate, labels)
     else:
         _check_texts(arguments or [])
-    pipeline = loaded(model, "classifier", TextEncoder, ImageClassifier, precision=precision)
+    pipeline = load_pipeline(model, "classifier", TextEncoder, ImageClassifier, precision=precision)
     if evaluate is not None:
         _evaluate(pipeline, *_predict(pipeline, evaluate, labels, invalid_utf8), as_json=as_json)
         return
@@ -87,7 +87,7 @@ def _write_labels(
     pipeline: "TextEncoder | ImageClassifier", items: Sequence[str], output_path: Path | None, output_format: str
 ) -> None:
     """Writes the label of each text or image as soon as it is known."""
-    with open_output(output_path) as sink, counted_beside(output_path, "inputs", len(items)) as done:
+    with open_output(output_path) as sink, progress_bar_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, pipeline.classify(chunk), strict=True):
                 sink.write(_format_label(item, label, output_format).encode(errors="surrogateescape") + b"\n")
@@ -176,7 +176,7 @@ def _predict(
             raise DataError(f"{path} is empty; give a file with a text, a tab and a label per line")
         label_ids([label for _, label in rows], pipeline.config.labels, str(path))
         predicted: list[str] = []
-        with counted("texts", len(rows)) as done:
+        with progress_bar("texts", len(rows)) as done:
             for chunk in _chunks([text for text, _ in rows]):
                 predicted += [label.name for label in pipeline.classify(chunk)]
                 done(len(chunk))
@@ -187,7 +187,7 @@ def _predict(
     )
     label_ids(images.names, names, str(path))
     predictions: list[str] = []
-    with counted("images", len(images.labels)) as done:
+    with progress_bar("images", len(images.labels)) as done:
         for start in range(0, len(images.labels), CHUNK):
             numbers = np.arange(start, min(start + CHUNK, len(images.labels)))
             predictions += [label.name for label in pipeline.classify_pixels(images.take(numbers))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer.cli.paths import folder_path
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.verbosity import say
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def demo(
     """
     from transformer.demo import load_phrasebook, nearest_neighbour
 
-    with shown_while("loading PyTorch"):
+    with spinner("loading PyTorch"):
         from transformer.pipelines.auto import load
         from transformer.run.recipe import parse_recipe
         from transformer.run.train import train
@@ -59,14 +59,14 @@ def demo(
         raise typer.Exit(result.interruption.exit_code)
     translator = load(result.model)
     sources, references = zip(*phrasebook.test, strict=True)
-    with shown_while("translating the held-out sentences"):
+    with spinner("translating the held-out sentences"):
         translations = [translation.text for translation in translator.translations(sources)]
     _show(sources, translations, references)
-    with shown_while("looking up nearest neighbours"):
+    with spinner("looking up nearest neighbours"):
         baseline = _exact(nearest_neighbour(phrasebook.train, sources), references)
     typer.echo(f"nearest neighbour, for comparison: {baseline:.1f} %")
     typer.echo(f"exact match: {_exact(translations, references):.1f} %")
-    with shown_while("drawing"):
+    with spinner("drawing"):
         figures = _draw(translator, folder)
     for figure in figures:
         typer.echo(

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
 
@@ -54,7 +54,7 @@ def find_site(package: Path) -> Path:
         )
     if find_spec("sphinx") is None or find_spec("furo") is None:
         raise ConfigError("documentation=docs is not built; run make docs, or pip install '.[docs]' and repeat this")
-    with shown_while("building the documentation, about a minute"):
+    with spinner("building the documentation, about a minute"):
         return build_site(sources)
 
 

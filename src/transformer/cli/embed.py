@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.arguments import TextsArgument, given_lines
+from transformer.cli.arguments import TextsArgument, argument_lines
 from transformer.cli.files import check_files
 from transformer.cli.generate import PrecisionOption
-from transformer.cli.loaded import loaded
+from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
-from transformer.cli.progress import counted
+from transformer.cli.progress import progress_bar
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, say, takes_verbosity
 from transformer.errors import ConfigError, escape_controls
@@ -65,7 +65,7 @@ def embed(
 
     Example: transformer embed minilm --input questions.txt --nearest "How do I reset my password?"
     """
-    lines = given_lines(texts, input_path)
+    lines = argument_lines(texts, input_path)
     check_files([input_path or evaluate], [output_path])
     if evaluate is not None and (lines or input_path or output_path or nearest is not None):
         raise ConfigError(
@@ -74,14 +74,14 @@ def embed(
     _check_nearest(nearest, top, output_path)
     if as_json and output_path is not None and output_path.suffix == ".npy":
         raise ConfigError(f"{output_path} is to be an array, but --json asks for JSON; leave out --json")
-    encoder = loaded_encoder(model, precision)
+    encoder = load_encoder(model, precision)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8, as_json=as_json)
         return
     if lines is None and input_path is None:
         prompt_on_terminal("type one text per line; Ctrl-D ends")
     lines = read_texts(input_path, invalid_utf8) if lines is None else lines
-    vectors = _embedded(encoder, lines)
+    vectors = _embed_lines(encoder, lines)
     report_truncated(encoder)
     if nearest is not None:
         _print_nearest(lines, vectors @ encoder.embed([nearest])[0], top or TOP, as_json=as_json)
@@ -135,12 +135,12 @@ def _write_vectors(output_path: Path | None, lines: Sequence[str], vectors: "Flo
             sink.write(json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n")
 
 
-def _embedded(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[np.ndarray, 'n D']":
+def _embed_lines(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[np.ndarray, 'n D']":
     """Returns the vectors of texts, and shows progress."""
     import numpy as np
 
     parts = [encoder.embed([])]
-    with counted("texts", len(lines)) as done:
+    with progress_bar("texts", len(lines)) as done:
         for start in range(0, len(lines), CHUNK):
             parts.append(encoder.embed(lines[start : start + CHUNK]))
             done(len(parts[-1]))
@@ -164,7 +164,7 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str, *, as_json:
     report_left_out(counts)
     if not rows:
         raise DataError(f"{path} is empty; give a file with two texts of the same meaning per line")
-    first, second = (_embedded(encoder, [row[side] for row in rows]) for side in range(2))
+    first, second = (_embed_lines(encoder, [row[side] for row in rows]) for side in range(2))
     matches_by_side = {"first": count_nearest_matches(first, second), "second": count_nearest_matches(second, first)}
     if as_json:
         typer.echo(json.dumps({"pairs": len(rows), **matches_by_side}))
@@ -175,7 +175,7 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str, *, as_json:
     report_truncated(encoder)
 
 
-def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
+def load_encoder(model: Path, precision: str) -> "TextEncoder":
     """Loads a text encoder.
 
     Raises:
@@ -183,7 +183,7 @@ def loaded_encoder(model: Path, precision: str) -> "TextEncoder":
     """
     from transformer.pipelines.classification import TextEncoder  # loads torch
 
-    return loaded(model, "text encoder", TextEncoder, precision=precision)
+    return load_pipeline(model, "text encoder", TextEncoder, precision=precision)
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypedDict
 import typer
 
 from transformer.cli.files import check_files
-from transformer.cli.notes import Notes, collected_notes
+from transformer.cli.notes import Notes, collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import (
     SourceLanguageOption,
@@ -128,7 +128,7 @@ def evaluate(
     languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
     test = replace(test, source_language=languages[0], target_language=languages[1])
-    new_notes = partial(collected_notes, verbose=verbose, quiet=quiet)
+    new_notes = partial(collect_notes, verbose=verbose, quiet=quiet)
     with ExitStack() as files:  # fail before the work if a path is not writable
         sink = output and files.enter_context(open_output(output))
         page = report and files.enter_context(open_output(report, whole=True))

@@ -8,7 +8,7 @@ import typer
 
 from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import say, takes_verbosity
 
@@ -34,11 +34,11 @@ def export(
     from transformer.bundle.huggingface import write_published  # loads torch
 
     del to  # hf is the only format so far
-    with shown_while(f"reading {model}"):
+    with spinner(f"reading {model}"):
         bundle = load_bundle(model, dequantize=True)
     if bundle.rounding_note:
         say(bundle.rounding_note)
-    with shown_while(f"writing {output_path}"):
+    with spinner(f"writing {output_path}"):
         write_published(bundle, output_path)
     (kind,) = json.loads((output_path / "config.json").read_bytes())["architectures"]
     typer.echo(f"next: transformers.{kind}.from_pretrained({str(output_path)!r})")

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption, chosen_format
-from transformer.cli.embed import loaded_encoder
+from transformer.cli.arguments import JsonOption, choose_format
+from transformer.cli.embed import load_encoder
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import takes_verbosity
@@ -33,10 +33,10 @@ def fill(
     """
     from transformer.text.lines import check_utf8
 
-    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     for text in texts:
         check_utf8(text, "the text")
-    encoder = loaded_encoder(model, precision)
+    encoder = load_encoder(model, precision)
     masks = chain.from_iterable(encoder.fill(text, top) for text in texts)
     for number, guesses in enumerate(masks, start=1):
         if chosen == "jsonl":

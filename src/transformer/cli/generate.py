@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption, chosen_format
+from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.files import check_files
-from transformer.cli.loaded import loaded
+from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
-from transformer.cli.progress import counted_beside
+from transformer.cli.progress import progress_bar_beside
 from transformer.cli.search import takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import say, takes_verbosity
@@ -67,7 +67,7 @@ def generate(
         raise ConfigError("give either a prompt or a file of prompts with --input; an empty prompt is ''")
     for text in texts or ():
         check_utf8(text, "the prompt")
-    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     prompt = texts[0] if texts and len(texts) == 1 else None
     check_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
@@ -83,7 +83,7 @@ def generate(
             return
         invalid = invalid_choice(invalid_utf8)
         prompts = texts or list(read_lines(input_path or Path(), invalid=invalid))
-        with counted_beside(output_path, "prompts", len(prompts)) as done:
+        with progress_bar_beside(output_path, "prompts", len(prompts)) as done:
             results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (text, continuations) in enumerate(results, start=1):
                 is_single = prompt is not None
@@ -96,7 +96,7 @@ def generate(
 def _load_generator(model: Path, precision: str, search: "Search") -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    generator = loaded(model, "language model", Generator, precision=precision, search=search)
+    generator = load_pipeline(model, "language model", Generator, precision=precision, search=search)
     say(generator.description)
     return generator
 

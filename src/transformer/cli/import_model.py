@@ -7,7 +7,7 @@ import typer
 
 from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.search import language_of
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError
@@ -52,7 +52,7 @@ def import_model(
 
     source = language_of("--source-language", source_language)
     target = language_of("--target-language", target_language)
-    with shown_while(f"reading {folder}"):
+    with spinner(f"reading {folder}"):
         bundle = read_published(find_model(folder))
     if source or target:
         if family(bundle.family).kind != "encoder-decoder":
@@ -61,7 +61,7 @@ def import_model(
             )
         recorded = recorded_languages(bundle)
         bundle.provenance |= language_entries(source or recorded[0], target or recorded[1])
-    with shown_while(f"writing {output_path}"):
+    with spinner(f"writing {output_path}"):
         save_bundle(output_path, bundle)
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
     typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer info {output_path}")

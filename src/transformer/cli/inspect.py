@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer.cli.files import check_files, check_image_file
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
@@ -53,7 +53,7 @@ def inspect(
 
     if model_kind(model) == "image encoder":
         check_image_file(Path(text))
-    with shown_while(f"reading {model}"):
+    with spinner(f"reading {model}"):
         bundle = read_model(model, None)
     if bundle.rounding_note:
         say(bundle.rounding_note)
@@ -62,7 +62,7 @@ def inspect(
         return
     from transformer.inspection.server import Inspector, InspectorServer
 
-    with shown_while("computing the passes"):
+    with spinner("computing the passes"):
         inspector = Inspector(bundle, text, target)
     try:
         server = InspectorServer(inspector, port or 0)
@@ -83,7 +83,7 @@ def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path, l
     from transformer.inspection.passes import record_pass
     from transformer.storage.atomic import atomic_file
 
-    with shown_while("computing the passes"):
+    with spinner("computing the passes"):
         recorded = record_pass(bundle, text, target)
         data = page_data(recorded, compared_norms(recorded, step_norms))
         numbers = None if layers is None else parse_layers(layers, data.facts)

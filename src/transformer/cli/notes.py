@@ -56,7 +56,7 @@ class Notes:
 
 
 @contextmanager
-def collected_notes(*, verbose: bool, quiet: bool) -> Generator[Notes]:
+def collect_notes(*, verbose: bool, quiet: bool) -> Generator[Notes]:
     """Collects notes and prints their summary at the end, also if an error ends the command."""
     notes = Notes(verbose=verbose, quiet=quiet)
     try:

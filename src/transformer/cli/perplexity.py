@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonObjectOption, given_lines
+from transformer.cli.arguments import JsonObjectOption, argument_lines
 from transformer.cli.files import check_files
-from transformer.cli.loaded import loaded
-from transformer.cli.progress import counted
+from transformer.cli.loading import load_pipeline
+from transformer.cli.progress import progress_bar
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 
@@ -48,14 +48,14 @@ def perplexity(
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
     texts, input_path = _file_or_texts(texts or [], input_path)
-    lines = given_lines(texts, input_path)
+    lines = argument_lines(texts, input_path)
     check_files([input_path])
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    generator = loaded(model, "language model", Generator, precision=precision)
+    generator = load_pipeline(model, "language model", Generator, precision=precision)
     content = _read(input_path, invalid_choice(invalid_utf8)) if lines is None else "\n".join(lines)
     window = window or min(generator.model.seq_len, max(1, generator.count_tokens(content) - 1))
-    with counted("tokens") as done:
+    with progress_bar("tokens") as done:
         result = generator.perplexity(content, window=window, done=done)
     if as_json:
         typer.echo(json.dumps({**asdict(result), "perplexity": result.perplexity}))

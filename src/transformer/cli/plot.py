@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from transformer.cli.files import check_files
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError
 
@@ -53,7 +53,7 @@ def plot(
     check_files([model] if kind in ("scaling", "complexity") else [], [output_path])
     from transformer import plot as figures  # loads torch
 
-    with shown_while(f"drawing {kind}"):
+    with spinner(f"drawing {kind}"):
         if kind == "positions":
             figure = figures.positions(d_model, length)
         elif kind == "schedule":

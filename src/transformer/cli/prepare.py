@@ -8,7 +8,7 @@ import typer
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_path
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def prepare(
     check_new_folder(output_path, may_be_used=True)
     recipe = corpus.load()
 
-    with shown_while("loading PyTorch"):
+    with spinner("loading PyTorch"):
         from transformer.run.plan_table import format_table
         from transformer.run.setup import prepare_data
 

@@ -9,22 +9,22 @@ from pathlib import Path
 from transformer.cli.verbosity import is_quiet, is_verbose, say
 
 
-def counted_beside(output: Path | None, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-    """Same as `counted`, but silent if results are printed on the same terminal.
+def progress_bar_beside(output: Path | None, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+    """Shows a progress bar, but is silent if results are printed on the same terminal.
 
     Args:
         output: File of the results; None is standard output.
-        what: See `counted`.
-        total: See `counted`.
+        what: See `progress_bar`.
+        total: See `progress_bar`.
     """
     if output is None and sys.stdout.isatty():
         return nullcontext(lambda more: None)
-    return counted(what, total)
+    return progress_bar(what, total)
 
 
 @contextmanager
-def shown_while(what: str) -> Generator[None]:
-    """Shows an action and its duration on standard error; silent if that is not a terminal.
+def spinner(what: str) -> Generator[None]:
+    """Shows a spinner with an action and its duration on standard error; silent if that is not a terminal.
 
     Args:
         what: Description of the action, e.g. "reading model".
@@ -44,8 +44,8 @@ def shown_while(what: str) -> Generator[None]:
 
 
 @contextmanager
-def counted(what: str, total: int | None = None) -> Generator[Callable[[int], None]]:
-    """Shows a counter with its rate on standard error; silent if that is not a terminal.
+def progress_bar(what: str, total: int | None = None) -> Generator[Callable[[int], None]]:
+    """Shows a progress bar with a counter and its rate on standard error; silent if that is not a terminal.
 
     Yields a function that adds to the counter.
 

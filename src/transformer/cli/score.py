@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from transformer.cli.arguments import JsonOption, chosen_format
+from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.files import check_files
-from transformer.cli.notes import collected_notes
+from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
 from transformer.cli.translate import (
@@ -60,7 +60,7 @@ def score(
 
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
-    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     pairs = _pairs(texts, source, target, invalid_choice(invalid_utf8))
     check_files([source, target] if source else [], [output_path])
     from transformer.decoding import GREEDY
@@ -70,7 +70,7 @@ def score(
     search = with_average(GREEDY, average, ensemble)
     translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0
-    with collected_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
+    with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):
             for result in score_pairs(translator, chunk):
                 number += 1

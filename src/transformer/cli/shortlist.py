@@ -41,7 +41,7 @@ def shortlist(
     Example: transformer shortlist runs/first --source train.en --target train.de --output shortlist.safetensors
     """
     from transformer.bundle import load_bundle  # loads torch
-    from transformer.cli.progress import counted
+    from transformer.cli.progress import progress_bar
     from transformer.data.readers import read_pairs
     from transformer.decoding.shortlist_training import (
         ITERATIONS,
@@ -64,7 +64,7 @@ def shortlist(
     pairs = [(first, second) for first, second in zip(*encoded, strict=True) if first and second]
     training_pairs, held_out = _split_pairs(pairs, source)
     sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-    with counted("pairs", ITERATIONS * len(training_pairs)) as done:
+    with progress_bar("pairs", ITERATIONS * len(training_pairs)) as done:
         learned_shortlist = learn_shortlist(training_pairs, sizes, best=best, frequent=frequent, done=done)
     save_shortlist(output_path, learned_shortlist, tokenizers)
     share, size = coverage(learned_shortlist, held_out)

@@ -12,7 +12,7 @@ import typer
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
-from transformer.cli.progress import shown_while
+from transformer.cli.progress import spinner
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 from transformer.config import Config
 from transformer.data.config import DataConfig
@@ -144,7 +144,7 @@ def train(
     )
     folder = run or default_folder(corpus.recipe, recipe.data)
 
-    with shown_while("loading PyTorch"):
+    with spinner("loading PyTorch"):
         from transformer.run.train import train as train_run
 
     note_missing_kernels()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from transformer.cli.arguments import JsonOption, TextsArgument, chosen_format, given_lines
+from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines, choose_format
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
 from transformer.cli.lexicon import takes_terminology
-from transformer.cli.notes import collected_notes
+from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
-from transformer.cli.progress import counted
+from transformer.cli.progress import progress_bar
 from transformer.cli.search import (
     SourceLanguageOption,
     TargetLanguageOption,
@@ -107,8 +107,8 @@ def translate(
 
     Example: transformer translate runs/first "A man sleeps." "Two dogs run."
     """
-    invalid, lines = invalid_choice(invalid_utf8), given_lines(texts, input_path)
-    chosen = chosen_format(output_format, "text", "jsonl", as_json=as_json)
+    invalid, lines = invalid_choice(invalid_utf8), argument_lines(texts, input_path)
+    chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     check_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
@@ -119,7 +119,7 @@ def translate(
     if n_best is not None:
         search = replace(search, n_best=n_best)
     with ExitStack() as files:
-        notes = files.enter_context(collected_notes(verbose=verbose, quiet=quiet))
+        notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))
         translator = loading.translator(
             model, search, terminology=bound.terminology,
             source_language=language_of("--source-language", source_language),
@@ -344,7 +344,7 @@ def _progress(input_path: Path | None, output_path: Path | None) -> AbstractCont
     """Shows the number of translated lines, unless the translations go to the same terminal."""
     if output_path is None and sys.stdout.isatty():
         return nullcontext(lambda more: None)
-    return counted("lines", _count_lines(input_path) if sys.stderr.isatty() else None)
+    return progress_bar("lines", _count_lines(input_path) if sys.stderr.isatty() else None)
 
 
 def _count_lines(path: Path | None) -> int | None:

@@ -41,7 +41,7 @@ class CorpusFile:
         for pair in self._read_pairs(counts):
             if "\n" in pair[0] or "\n" in pair[1]:
                 counts.line_breaks += 1
-                pair = _joined(pair[0]), _joined(pair[1])
+                pair = _replace_line_ends(pair[0]), _replace_line_ends(pair[1])
             yield pair
         if pair is None and counts.left_out:
             raise DataError(
@@ -86,5 +86,5 @@ def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> Ge
             counts.add(file_counts)
 
 
-def _joined(text: str) -> str:
+def _replace_line_ends(text: str) -> str:
     return text.replace("\r\n", " ").replace("\n", " ")

@@ -199,7 +199,7 @@ class _Units:
     def _end(self, name: str) -> None:
         if name in MARKUP_ELEMENTS:
             code = self._codes.pop()
-            if self._segment is not None and (BREAK_CODE.fullmatch(code) or _is_break_itself(code)):
+            if self._segment is not None and (BREAK_CODE.fullmatch(code) or _is_break_text(code)):
                 self._segment.add_break()
         if name == "seg" and self._segment is not None:
             for side in self._sides:
@@ -234,7 +234,7 @@ class _Units:
             self._segment.add(text)
 
 
-def _is_break_itself(code: str) -> bool:
+def _is_break_text(code: str) -> bool:
     """Whether a code consists of white space with a line break or a tab."""
     return code.isspace() and not code.isprintable()
 

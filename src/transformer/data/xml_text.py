@@ -61,13 +61,13 @@ def read_xml_text(stream: BinaryIO, name: str, counts: LineCounts, invalid: Inva
         text = kept + text
         cut = INCOMPLETE_REFERENCE.search(text) if chunk else None
         text, kept = (text[: cut.start()], cut.group()) if cut else (text, "")
-        yield NOT_XML.sub(BAD_CHARACTER, REFERENCE.sub(_marked, text))
+        yield NOT_XML.sub(BAD_CHARACTER, REFERENCE.sub(_mark_bad_reference, text))
         if not chunk:
             return
         chunk = stream.read(READ_BYTES)
 
 
-def _marked(reference: re.Match[str]) -> str:
+def _mark_bad_reference(reference: re.Match[str]) -> str:
     hexadecimal, decimal = reference.groups()
     code = int(hexadecimal, 16) if hexadecimal else int(decimal[:9])
     is_allowed = code <= 0x10FFFF and not NOT_XML.match(chr(code))

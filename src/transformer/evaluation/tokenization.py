@@ -41,8 +41,8 @@ def fitting_tokenization(lines: Sequence[str], language: str | None = None) -> T
         language: Their language as a BCP 47 tag. It decides unless the text is clearly in another script.
     """
     letters = count_letters(lines)
-    unspaced = _unspaced(letters)
-    by_script = _by_script(letters, unspaced)
+    unspaced = _unspaced_letters(letters)
+    by_script = _tokenization_of_letters(letters, unspaced)
     if language is None:
         return by_script
     by_language = TOKENIZATION_OF_SCRIPT.get(script_of_language(language), "13a")
@@ -65,7 +65,7 @@ def tokenization_note(tokenization: Tokenization, lines: Sequence[str], language
     if tokenization in (fitting, "char"):
         return None
     script = _main_unspaced_script(lines) or script_of_language(language or "und")
-    name = _writing(script, fitting)
+    name = _script_language(script, fitting)
     if tokenization == "ja-mecab":
         return None if name == "Japanese" else f"BLEU tokenized by ja-mecab is for Japanese; {fitting} fits {name} text"
     if tokenization == "zh":
@@ -83,25 +83,25 @@ def ter_note(lines: Sequence[str]) -> str | None:
     tokenization = fitting_tokenization(lines)
     if tokenization != "char" or _is_segmented(lines, script := _main_unspaced_script(lines)):
         return None
-    name = _writing(script, tokenization)
+    name = _script_language(script, tokenization)
     return f"TER does not split {name} text into words, so it counts edits of phrases; BLEU and chrF are finer"
 
 
 def _main_unspaced_script(lines: Sequence[str]) -> str:
     """Returns the most frequent script without spaces; empty if there is none."""
-    return max(letters := _unspaced(count_letters(lines)), key=letters.__getitem__, default="")
+    return max(letters := _unspaced_letters(count_letters(lines)), key=letters.__getitem__, default="")
 
 
-def _writing(script: str, fitting: Tokenization) -> str:
+def _script_language(script: str, fitting: Tokenization) -> str:
     """Returns the name of the language that a script means in messages."""
     return language_name(language_of_script("Jpan" if fitting == "char" and script in (HAN, KANA) else script))
 
 
-def _unspaced(letters: Counter[str]) -> Counter[str]:
+def _unspaced_letters(letters: Counter[str]) -> Counter[str]:
     return Counter({script: count for script, count in letters.items() if script in TOKENIZATION_OF_SCRIPT})
 
 
-def _by_script(letters: Counter[str], unspaced: Counter[str]) -> Tokenization:
+def _tokenization_of_letters(letters: Counter[str], unspaced: Counter[str]) -> Tokenization:
     if not unspaced or unspaced.total() < MIN_UNSPACED_SHARE * letters.total():
         return "13a"
     return "zh" if unspaced.most_common(1)[0][0] == HAN and not is_japanese(unspaced) else "char"

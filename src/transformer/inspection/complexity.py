@@ -74,10 +74,12 @@ def measure(
         for layer, function in makers.items():
             for n in lengths:
                 x = torch.randn(1, n, d, requires_grad=True)
-                times = _times(function, x, clock)
+                times = _measure_seconds(function, x, clock)
                 sequential, path = _dependencies(layer, n)
                 costs.append(
-                    Cost(layer, n, d, median(times), max(times) / min(times), _saved(function, x), sequential, path)
+                    Cost(
+                        layer, n, d, median(times), max(times) / min(times), _saved_bytes(function, x), sequential, path
+                    )
                 )
     return costs
 
@@ -133,7 +135,7 @@ def _convolution(d: int) -> Callable[[Tensor], Tensor]:
     return lambda x: convolution(x.transpose(1, 2)).transpose(1, 2)
 
 
-def _times(function: Callable[[Tensor], Tensor], x: Tensor, clock: Callable[[], float]) -> list[float]:
+def _measure_seconds(function: Callable[[Tensor], Tensor], x: Tensor, clock: Callable[[], float]) -> list[float]:
     """Returns the time of a call in several rounds of at least `MIN_SECONDS` each."""
     with torch.inference_mode():
         calls = 1
@@ -153,7 +155,7 @@ def _times(function: Callable[[Tensor], Tensor], x: Tensor, clock: Callable[[], 
         return times
 
 
-def _saved(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
+def _saved_bytes(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
     """Returns the bytes of the tensors that a forward pass keeps for the backward pass."""
     sizes: dict[int, int] = {}
 
@@ -181,7 +183,7 @@ def _dependencies(layer: str, n: int) -> tuple[int, int]:
         state = torch.zeros(1, 1), torch.zeros(1, 1)
         for position in range(n):
             state = cell(x[position], state)
-        return _depth(state[0]), n
+        return _graph_depth(state[0]), n
     x = torch.ones(1, 1, n, requires_grad=True)
     y, layers, sequential = x, 0, 0
     while True:
@@ -192,14 +194,14 @@ def _dependencies(layer: str, n: int) -> tuple[int, int]:
             kernel = torch.ones(1, 1, KERNEL)
             y = nn.functional.conv1d(nn.functional.pad(y, ((KERNEL - 1) * dilation, 0)), kernel, dilation=dilation)
         layers += 1
-        sequential = sequential or _depth(y)
+        sequential = sequential or _graph_depth(y)
         (gradient,) = torch.autograd.grad(y[0, 0, -1], x, retain_graph=True)
         if gradient[0, 0, 0] != 0:
             return sequential, layers
 
 
-def _depth(output: Tensor) -> int:
-    """Returns the number of operations in the longest chain of those that `output` was computed by."""
+def _graph_depth(output: Tensor) -> int:
+    """Returns the depth of the autograd graph of `output`: the operations in its longest chain."""
     depths: dict[Any, int] = {}
     pending: list[Any] = [output.grad_fn]
     while pending:

@@ -19,7 +19,7 @@ LAYER: Final = re.compile(r"(.+) layer (\d+)")
 ALL_LAYERS: Final = "all"
 
 
-def packed(
+def pack_tensors(
     facts: PageFacts, numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
 ) -> tuple[str, list[int]]:
     """Returns tensors in base 85, and the offset of each among the numbers; -1 for those left out.
@@ -38,14 +38,14 @@ def packed(
     offsets = [-1] * len(facts["tensors"])
     chunks: list[Numbers] = []
     size = total = 0
-    for name, members in _groups(facts).items() if limit > 0 or layers else ():
+    for name, members in _group_tensors(facts).items() if limit > 0 or layers else ():
         layer = LAYER.fullmatch(name)
         if layers is not None and layer and int(layer[2]) not in layers:
             continue
         contents = {index: numbers(index).tobytes() for index in members}
         new = {content: np.frombuffer(content, np.float32) for content in contents.values() if content not in known}
         group = np.concatenate([np.zeros(0, np.float32), *new.values()])
-        cost = len(_deflated(group, 9)) if layers is None and group.nbytes <= 2 * limit else group.nbytes
+        cost = len(_deflate(group, 9)) if layers is None and group.nbytes <= 2 * limit else group.nbytes
         if layers is None and size + cost > limit:
             continue
         size += cost
@@ -55,11 +55,11 @@ def packed(
             total += values.size
         for index, content in contents.items():
             offsets[index] = known[content]
-    data = _deflated(np.concatenate([np.zeros(0, np.float32), *chunks]), 9)
-    return in_base_85(data), offsets
+    data = _deflate(np.concatenate([np.zeros(0, np.float32), *chunks]), 9)
+    return encode_base85(data), offsets
 
 
-def in_base_85(data: bytes) -> str:
+def encode_base85(data: bytes) -> str:
     """Encodes four bytes as five characters, a quarter more, where base64 takes a third.
 
     The characters are those of RFC 1924, but `,` instead of `<`, so that no text can end or comment out an element.
@@ -88,7 +88,7 @@ def parse_layers(text: str, facts: PageFacts) -> list[int]:
     return layers
 
 
-def _groups(facts: PageFacts) -> dict[str, list[int]]:
+def _group_tensors(facts: PageFacts) -> dict[str, list[int]]:
     """Returns the tensors of each part of the model, in the order of their importance."""
     sections: dict[str, set[int]] = {}
     for step in facts["steps"]:
@@ -115,7 +115,7 @@ def _tensors_of(step: StepFacts, steps: list[StepFacts]) -> set[int]:
     return {number for number in (*members, step["attributes"].get("origin")) if isinstance(number, int)}
 
 
-def _deflated(numbers: Numbers, level: int) -> bytes:
+def _deflate(numbers: Numbers, level: int) -> bytes:
     planes = numbers.view(np.uint8).reshape(-1, 4).T.copy()
     deflated = zlib.compressobj(level, wbits=-15)
     return deflated.compress(planes.tobytes()) + deflated.flush()

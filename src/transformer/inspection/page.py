@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transformer.blocks.positional import LearnedPositions, PositionalEncoding
-from transformer.inspection.packing import packed
+from transformer.inspection.packing import pack_tensors
 from transformer.inspection.page_facts import (
     AttentionFacts,
     NormSeries,
@@ -350,7 +350,7 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     facts = json_for_script(_with_formulas_once(data.facts))
     if limit is None:
         limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)
-    numbers, offsets = packed(data.facts, data.numbers, limit, layers)
+    numbers, offsets = pack_tensors(data.facts, data.numbers, limit, layers)
     values: dict[str, object] = {
         "style": Markup(style), "style_hash": _content_hash(style),
         "script": Markup(script), "script_hash": _content_hash(script),

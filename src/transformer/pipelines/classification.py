@@ -64,7 +64,7 @@ class Guess:
 
 
 def count_nearest_matches(vectors: Float[NDArray[np.float32], "N d"], others: Float[NDArray[np.float32], "N d"]) -> int:
-    """Counts the rows of `vectors` whose nearest row of `others`, by cosine, is the one with the same index.
+    """Counts top-1 retrievals: the rows of `vectors` whose nearest row of `others`, by cosine, has the same index.
 
     If several rows are equally near, because texts repeat, the match counts.
     """
@@ -98,7 +98,7 @@ class TextEncoder:
 
     def __repr__(self) -> str:
         """Returns the family, the size of the vectors, the labels and where it runs."""
-        return _described(self, f"vectors of {self.config.d_model}")
+        return _describe(self, f"vectors of {self.config.d_model}")
 
     @overload
     def __call__(self, texts: str) -> Label | Float[NDArray[np.float32], " D"]: ...  # pyright: ignore[reportOverlappingOverload]
@@ -205,7 +205,7 @@ class ImageClassifier:
 
     def __repr__(self) -> str:
         """Returns the family, the size of the images, the labels and where it runs."""
-        return _described(self, f"images of {' x '.join(map(str, self.config.image_size))}")
+        return _describe(self, f"images of {' x '.join(map(str, self.config.image_size))}")
 
     @overload
     def __call__(self, images: Path | str) -> Label: ...  # pyright: ignore[reportOverlappingOverload]
@@ -237,7 +237,7 @@ class ImageClassifier:
             return top_labels(self.model.label_logits(images), names)
 
 
-def _described(pipeline: "TextEncoder | ImageClassifier", size: str) -> str:
+def _describe(pipeline: "TextEncoder | ImageClassifier", size: str) -> str:
     names = pipeline.config.labels
     labels = f"{len(names)} labels ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
     facts = (pipeline.config.family_name, size, labels, pipeline.description)

@@ -19,11 +19,11 @@ def texts_of(texts: object, name: str) -> list[str]:
     if isinstance(texts, str):
         raise DataError(f"{name} is a single text and would be read letter by letter; give a list, e.g. [text]")
     if isinstance(texts, bytes | bytearray | Mapping | Set) or not isinstance(texts, Iterable):
-        raise TypeError(f"{name}={_shown(texts)} is not a list of texts; {_advice(texts)}")
+        raise TypeError(f"{name}={_describe(texts)} is not a list of texts; {_advice(texts)}")
     result = list(texts)
     for index, text in enumerate(result):
         if not isinstance(text, str):
-            raise TypeError(f"{name}[{index}]={_shown(text)} is not a text; {_advice(text)}")
+            raise TypeError(f"{name}[{index}]={_describe(text)} is not a text; {_advice(text)}")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -34,7 +34,7 @@ def texts_of(texts: object, name: str) -> list[str]:
     return result
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return f"{printable(f'{value!r:.60}')} ({type(value).__name__})"
 
 

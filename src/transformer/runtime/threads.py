@@ -27,10 +27,10 @@ def prepare_threads() -> None:
         ConfigError: The system does not let this process start enough threads.
     """
     _check_threads(torch.get_num_threads(), "OMP_NUM_THREADS")
-    os.register_at_fork(before=_note_gpu, after_in_child=_limit_threads)
+    os.register_at_fork(before=_record_gpu_use, after_in_child=_limit_threads)
 
 
-def _note_gpu() -> None:
+def _record_gpu_use() -> None:
     global _parent_used_gpu
     _parent_used_gpu = _parent_used_gpu or torch.cuda.is_initialized()
 

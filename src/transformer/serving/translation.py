@@ -156,7 +156,7 @@ class TranslationService:
                 for tag, chosen in indices.items():
                     group.create_task(translate_language(tag, chosen))
         except* ServiceError as failures:
-            failure = _first(failures)  # the first versions of Python 3.11 would put one raised here into a group
+            failure = _first_error(failures)  # the first versions of Python 3.11 would put one raised here into a group
         if failure is not None:
             raise failure from None
         return translated
@@ -323,6 +323,6 @@ def _alignment(
     return tuple(sorted(pairs))
 
 
-def _first(failures: ExceptionGroup[ServiceError]) -> ServiceError:
+def _first_error(failures: ExceptionGroup[ServiceError]) -> ServiceError:
     first = failures.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
+    return _first_error(first) if isinstance(first, ExceptionGroup) else first

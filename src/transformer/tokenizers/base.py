@@ -139,14 +139,14 @@ class Tokenizer(ABC):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns a printable piece for each id: `▁` for a space, `<F0>` for a byte of a split character, `[EOS]`."""
-        printed = self._printed
+        printed = self._printable_pieces
         for i in ids:
             if i not in printed:
                 printed[i] = SPECIAL_TOKEN_NAMES[i] if i < N_SPECIAL_TOKENS else self._printable_piece(i)
         return [printed[i] for i in ids]
 
     @cached_property
-    def _printed(self) -> dict[int, str]:
+    def _printable_pieces(self) -> dict[int, str]:
         return {}
 
     def fingerprint(self) -> str:

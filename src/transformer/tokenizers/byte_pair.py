@@ -58,7 +58,7 @@ class BytePairTokenizer(Tokenizer):
         vocab_size = N_SPECIAL_TOKENS + N_BYTES if settings.kind == "bytes" else settings.vocab_size
         if vocab_size is None:
             raise ConfigError("tokenizer.vocab_size is not set; give the number of tokens, e.g. 8000")
-        tokenizer = cls(_untrained(), settings.normalization)
+        tokenizer = cls(_new_library_tokenizer(), settings.normalization)
         tokenizer.is_target = is_target
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - N_SPECIAL_TOKENS,
@@ -66,7 +66,7 @@ class BytePairTokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        counted = _CountedText(part for line in lines for part in _parts_to_learn(tokenizer.prepare(line)))
+        counted = _CountedText(part for line in lines for part in _training_parts(tokenizer.prepare(line)))
         tokenizer._merges.train_from_iterator(counted, trainer)
         if not counted.characters:
             raise DataError("the training text is empty; a tokenizer needs text to learn from")
@@ -159,12 +159,12 @@ class BytePairTokenizer(Tokenizer):
         piece = self._merges.id_to_token(token - N_SPECIAL_TOKENS)
         if piece is None:
             return SPECIAL_TOKEN_NAMES[-1]
-        raw = _bytes_of(piece)
+        raw = _piece_bytes(piece)
         text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
         return text.replace(" ", "▁")
 
 
-def _parts_to_learn(text: str) -> Iterator[str]:
+def _training_parts(text: str) -> Iterator[str]:
     """Cuts a text with a word of very many characters, since the trainer's time grows with the square of a word."""
     if len(text) <= MAX_WORD_CHARACTERS or not LONG_WORD.search(text):
         yield text
@@ -185,7 +185,7 @@ class _CountedText:
             yield text
 
 
-def _untrained() -> tokenizers.Tokenizer:
+def _new_library_tokenizer() -> tokenizers.Tokenizer:
     merges = tokenizers.Tokenizer(models.BPE())
     merges.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -205,7 +205,7 @@ def _check_parts(content: JsonObject) -> None:
     Raises:
         DataError: A part differs.
     """
-    expected = json.loads(_untrained().to_str())
+    expected = json.loads(_new_library_tokenizer().to_str())
     fixed = {**content, **content["model"]}
     vocabulary, merges = fixed.pop("vocab"), fixed.pop("merges")
     for name, part in fixed.items():
@@ -243,7 +243,7 @@ _BYTES = _byte_alphabet()
 
 def partial_bytes(piece: str) -> int:
     """Returns the number of bytes of a piece in the byte alphabet that encode only a part of a character."""
-    raw = _bytes_of(piece)
+    raw = _piece_bytes(piece)
     return 0 if _is_utf8(raw) else sum(byte >= 0x80 for byte in raw)
 
 
@@ -252,5 +252,5 @@ def is_byte_alphabet(piece: str) -> bool:
     return all(character in _BYTES for character in piece)
 
 
-def _bytes_of(piece: str) -> bytes:
+def _piece_bytes(piece: str) -> bytes:
     return bytes(_BYTES[character] for character in piece)

@@ -76,7 +76,7 @@ def read_tokenizer_json(files: Mapping[str, bytes], n_tokens: int | None = None)
         content: dict[str, Any] = json.loads(text)
         if _apply_options(content, tokenizer_class(files, options), options):
             text = json.dumps(content, ensure_ascii=False)
-        if _leave_out_beyond(content, n_tokens):
+        if _drop_tokens_beyond(content, n_tokens):
             text = json.dumps(content, ensure_ascii=False)
     else:
         text = _read_vocabulary(files)
@@ -150,15 +150,15 @@ def _apply_options(content: dict[str, Any], kind: str, options: JsonObject) -> b
     if kind == BERT:
         _apply_bert_options(content, options)
     if kind == GPT2:
-        for step in _steps(content, "pre_tokenizer", "ByteLevel"):
+        for step in _steps_of_type(content, "pre_tokenizer", "ByteLevel"):
             step["add_prefix_space"] = bool(options.get("add_prefix_space", False))
-    if kind == LLAMA and content.get("pre_tokenizer") is None and any(_steps(content, "normalizer", "Prepend")):
+    if kind == LLAMA and content.get("pre_tokenizer") is None and any(_steps_of_type(content, "normalizer", "Prepend")):
         metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}
         content["pre_tokenizer"] = metaspace  # which adds no space before a text that begins with one
         _remove_steps(content, "normalizer", "normalizers", "Prepend")
     if kind == LLAMA and options.get("add_prefix_space") is False:
         for part in ("pre_tokenizer", "decoder"):
-            for step in _steps(content, part, "Metaspace"):
+            for step in _steps_of_type(content, part, "Metaspace"):
                 step["prepend_scheme"] = "never"
         _remove_steps(content, "normalizer", "normalizers", "Prepend")
         _remove_steps(content, "decoder", "decoders", "Strip")
@@ -185,11 +185,11 @@ def _apply_bert_options(content: dict[str, Any], options: JsonObject) -> None:
     if "unk_token" in content["model"] and names["unk_token"] in content["model"]["vocab"]:
         content["model"]["unk_token"] = names["unk_token"]
     if content.get("post_processor") is None:
-        _frame_texts(content, names)
+        _set_post_processor(content, names)
 
 
-def _frame_texts(content: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Adds the special tokens around texts to a tokenizer.json of BERT, if its vocabulary has them."""
+def _set_post_processor(content: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Sets BERT's post-processor, which adds special tokens around texts, if the vocabulary has them."""
     vocabulary = content["model"]["vocab"]
     cls, sep = names["cls_token"], names["sep_token"]
     if cls in vocabulary and sep in vocabulary:
@@ -197,7 +197,7 @@ def _frame_texts(content: dict[str, Any], names: Mapping[str, str]) -> None:
         content["post_processor"] = json.loads(frame.__getstate__())
 
 
-def _steps(content: JsonObject, part: str, kind: str) -> Iterator[dict[str, Any]]:
+def _steps_of_type(content: JsonObject, part: str, kind: str) -> Iterator[dict[str, Any]]:
     """Yields the steps of one kind of a part of a tokenizer.json, e.g. each ByteLevel of its pre-tokenizer."""
     step = content.get(part) or {}
     for inner_step in step.get("pretokenizers") or step.get("normalizers") or step.get("decoders") or [step]:
@@ -214,8 +214,8 @@ def _remove_steps(content: dict[str, Any], part: str, name: str, kind: str) -> N
         step[name] = [inner_step for inner_step in step[name] if inner_step.get("type") != kind]
 
 
-def _leave_out_beyond(content: dict[str, Any], n_tokens: int | None) -> bool:
-    """Leaves out special tokens beyond those of the model; returns whether there were any.
+def _drop_tokens_beyond(content: dict[str, Any], n_tokens: int | None) -> bool:
+    """Drops special tokens whose ids exceed the vocabulary of the model; returns whether there were any.
 
     Raises:
         BundleError: A token that is read in texts, or put around them, is beyond.
@@ -254,7 +254,9 @@ def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: st
         older = sorted((number, token) for token, number in json.loads(files.get(ADDED_TOKENS_FILE, b"{}")).items())
         names = {token.content for token in special}
         tokens = [AddedToken(token, normalized=token not in names, special=token in names) for _, token in older]
-    tokens = [token for token in tokens if token.content not in added or not _is_same(token, added[token.content])]
+    tokens = [
+        token for token in tokens if token.content not in added or not _has_properties(token, added[token.content])
+    ]
     known = {*added, *(token.content for token in tokens)}
     tokens += [token for token in special if token.content not in known]
     if not tokens:
@@ -270,7 +272,7 @@ def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: st
     return library.to_str()
 
 
-def _is_same(token: AddedToken, properties: JsonObject) -> bool:
+def _has_properties(token: AddedToken, properties: JsonObject) -> bool:
     """Whether a token has the properties of one of tokenizer.json."""
     names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
     return all(getattr(token, name) == properties[name] for name in names)

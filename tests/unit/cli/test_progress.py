@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from transformer.cli.progress import counted, shown_while
+from transformer.cli.progress import progress_bar, spinner
 from transformer.data.progress import show_progress
 from transformer.training.monitoring.progress import Progress, Window
 from transformer.training.monitoring.reporter import Reporter
@@ -27,7 +27,7 @@ def test_count_and_rate_are_shown(monkeypatch: pytest.MonkeyPatch, total: int | 
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
-    with counted("lines", total) as done:
+    with progress_bar("lines", total) as done:
         done(500)
         done(1000)
     text = terminal.getvalue()
@@ -40,14 +40,14 @@ def test_a_terminal_that_cannot_go_back_gets_nothing(monkeypatch: pytest.MonkeyP
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "dumb")
-    with counted("lines") as done, shown_while("reading model"):
+    with progress_bar("lines") as done, spinner("reading model"):
         done(500)
     assert terminal.getvalue() == ""
 
 
 def test_files_and_pipes_get_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """Catches control characters in a log."""
-    with counted("lines") as done:
+    with progress_bar("lines") as done:
         done(500)
     assert capsys.readouterr().err == ""
 

@@ -9,7 +9,7 @@ import pytest
 
 from inspected import example, tiny
 from transformer.errors import ConfigError
-from transformer.inspection.packing import LAYER, in_base_85, packed, parse_layers
+from transformer.inspection.packing import LAYER, encode_base85, pack_tensors, parse_layers
 from transformer.inspection.page import PageData, page_data
 from transformer.inspection.passes import Pass
 
@@ -39,7 +39,7 @@ def unpacked(text: str) -> Any:
 
 def test_packed_numbers_are_those_of_the_tensors(data: PageData) -> None:
     """Catches wrong offsets, e.g. where equal tensors of two shapes are stored once."""
-    text, offsets = packed(data.facts, data.numbers, 1 << 30)
+    text, offsets = pack_tensors(data.facts, data.numbers, 1 << 30)
     numbers = unpacked(text)
     assert min(offsets) >= 0
     for index, offset in enumerate(offsets):
@@ -49,8 +49,8 @@ def test_packed_numbers_are_those_of_the_tensors(data: PageData) -> None:
 
 def test_layers_that_fit_are_packed_from_both_ends(data: PageData) -> None:
     """Catches layers of which a half is packed, and a limit that leaves out the ends of the stacks first."""
-    whole = len(base64.b85decode(packed(data.facts, data.numbers, 1 << 30)[0].replace(",", "<")))
-    text, offsets = packed(data.facts, data.numbers, whole * 3 // 4)
+    whole = len(base64.b85decode(pack_tensors(data.facts, data.numbers, 1 << 30)[0].replace(",", "<")))
+    text, offsets = pack_tensors(data.facts, data.numbers, whole * 3 // 4)
     parts = shown(data, offsets)
     assert len(base64.b85decode(text.replace(",", "<"))) <= whole * 3 // 4
     assert all(there for name, there in parts.items() if not LAYER.fullmatch(name))
@@ -61,11 +61,11 @@ def test_layers_that_fit_are_packed_from_both_ends(data: PageData) -> None:
 
 def test_chosen_layers_are_packed_whatever_their_size(data: PageData) -> None:
     """Catches layers numbered from 0, and chosen layers that a limit leaves out."""
-    parts = shown(data, packed(data.facts, data.numbers, 1, parse_layers("2,3", data.facts))[1])
+    parts = shown(data, pack_tensors(data.facts, data.numbers, 1, parse_layers("2,3", data.facts))[1])
     assert {name for name, there in parts.items() if not there} == {
         f"{stack} layer {layer}" for stack in ("Encoder", "Decoder") for layer in (1, 4)
     }
-    assert all(shown(data, packed(data.facts, data.numbers, 1, parse_layers("all", data.facts))[1]).values())
+    assert all(shown(data, pack_tensors(data.facts, data.numbers, 1, parse_layers("all", data.facts))[1]).values())
 
 
 @pytest.mark.parametrize(("text", "message"), [("0", "1 to 4"), ("2,5", "1 to 4"), ("first", "1,6"), ("", "1,6")])
@@ -93,4 +93,4 @@ def test_title_names_the_run_of_a_checkpoint(folder: str | None, name: str) -> N
 def test_base_85_is_that_of_python_with_another_sign(size: int) -> None:
     """Catches a lost byte at the end, and a text that could end the element it stands in."""
     data = np.random.default_rng(size).bytes(size * 101)
-    assert in_base_85(data) == base64.b85encode(data).decode().replace("<", ",")
+    assert encode_base85(data) == base64.b85encode(data).decode().replace("<", ",")

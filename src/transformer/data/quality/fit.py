@@ -125,7 +125,7 @@ def _calibrated(model: FitModel, sides: BitextWords, pairs: RowPairs, generator:
     shuffled = RowPairs(pairs.source, generator.permutation(pairs.target), np.zeros(len(pairs.source), bool))
     real, random = (_with_constant(model.features(sides, chosen)) for chosen in (pairs, shuffled))
     weights = _logistic_regression(np.concatenate([real, random]), np.repeat([1.0, 0.0], len(real)))
-    separation = _chance_above(real @ weights, random @ weights)
+    separation = _auc(real @ weights, random @ weights)
     return replace(model, weights=weights, separation=separation)
 
 
@@ -139,8 +139,8 @@ def _logistic_regression(features: Scores, display_names: Scores) -> Scores:
     return weights
 
 
-def _chance_above(real: Scores, random: Scores) -> float:
-    """Returns the probability that a score of `real` is above one of `random`; ties count half (AUC)."""
+def _auc(real: Scores, random: Scores) -> float:
+    """Returns the AUC: the probability that a score of `real` is above one of `random`; ties count half."""
     ordered = np.sort(random)
     below = np.searchsorted(ordered, real, "left") + np.searchsorted(ordered, real, "right")
     return float(below.mean() / (2 * len(random)))

@@ -85,8 +85,8 @@ class PairChecks:
         source, target, pair = (np.frombuffer(hashes, np.int64) for hashes in self._pair_hashes)
         unique, first = np.unique(pair, return_index=True)
         self.findings["duplicate"].count = len(pair) - len(unique)
-        self.findings["several-targets"].count = _repeated(source[first])
-        self.findings["several-sources"].count = _repeated(target[first])
+        self.findings["several-targets"].count = _count_repeated(source[first])
+        self.findings["several-sources"].count = _count_repeated(target[first])
 
     def repeats(self) -> list[tuple[int, int]]:
         """Returns the source lines of the first pairs that repeat an earlier pair, each with the line of that pair."""
@@ -189,5 +189,5 @@ def _length_reason(log_ratio: float) -> str:
     return f"{longer} {np.exp(abs(log_ratio)):.1f} times as long as usual"
 
 
-def _repeated(hashes: NDArray[np.int64]) -> int:
+def _count_repeated(hashes: NDArray[np.int64]) -> int:
     return int((np.unique(hashes, return_counts=True)[1] > 1).sum())

@@ -33,7 +33,7 @@ def read_token_id(published: JsonObject, name: str, default: int | None, n_token
         BundleError: There are several such tokens, e.g. several that end a text.
     """
     value = published.get(name, default)
-    known = [token for token in _listed(value) if not isinstance(token, int) or 0 <= token < n_tokens]
+    known = [token for token in _as_list(value) if not isinstance(token, int) or 0 <= token < n_tokens]
     if len(known) > 1:
         raise BundleError(f"{name}={value} in {CONFIG}: a model here has one {ROLES.get(name, 'such token')}; keep one")
     if known:
@@ -43,7 +43,7 @@ def read_token_id(published: JsonObject, name: str, default: int | None, n_token
     return None
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """Returns a value as a list; None is empty."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
@@ -72,7 +72,7 @@ def check_generation(
     """
     generation: JsonObject = json.loads(files.get(GENERATION, b"{}"))
     ends = generation.get("eos_token_id")
-    if other := {token for token in _listed(ends) if token != end and (token is None or 0 <= token < n_tokens)}:
+    if other := {token for token in _as_list(ends) if token != end and (token is None or 0 <= token < n_tokens)}:
         raise BundleError(f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end")
     begun = generation.get("decoder_start_token_id")
     if start is not None and begun not in (None, start):

@@ -110,7 +110,7 @@ def from_published(
         state |= {name: part.contiguous() for name, part in zip(entry.parameters, parts, strict=True)}
         state |= dict.fromkeys(entry.tied, parts[0].contiguous())
     if missing or left:
-        differences = "; ".join([*_listed("missing", missing), *_listed("unknown", sorted(left))])
+        differences = "; ".join([*_list_names("missing", missing), *_list_names("unknown", sorted(left))])
         raise BundleError(
             f"{differences}; weights and {CONFIG} describe different models, copy both from one folder, or "
             f"{OTHER_PROGRAM}"
@@ -237,7 +237,7 @@ def write_labels(labels: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _listed(title: str, names: list[str]) -> list[str]:
+def _list_names(title: str, names: list[str]) -> list[str]:
     shown = ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
     return [f"{title}: {shown}"] if names else []
 

@@ -212,8 +212,8 @@ class MarianFormat(HuggingFaceFormat[MarianConfig]):
     def write_weights(self, config: MarianConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Implements `HuggingFaceFormat.write_weights`; every matrix is written once."""
         names = [entry.parameters[0] for entry in matrices(config.share_embeddings)]
-        numbered = {name: _renumbered(config, state[name], start=BOS_ID) for name in names}
-        bias = _renumbered(config, state[BIAS], start=PAD_ID)
+        numbered = {name: _to_published_order(config, state[name], start=BOS_ID) for name in names}
+        bias = _to_published_order(config, state[BIAS], start=PAD_ID)
         return super().write_weights(config, {**state, **numbered, BIAS: bias})
 
     def read_tokenizers(self, config: MarianConfig, files: Mapping[str, bytes]) -> TokenizerPair:
@@ -274,7 +274,7 @@ class MarianFormat(HuggingFaceFormat[MarianConfig]):
         return files
 
 
-def _renumbered(config: MarianConfig, rows: Tensor, start: int) -> Tensor:
+def _to_published_order(config: MarianConfig, rows: Tensor, start: int) -> Tensor:
     """Returns rows in the published order; `start` is the id whose row is used if PAD and BOS are the same token."""
     order = published_order(config, published_size(config, len(rows)))
     published_rows = rows.new_zeros(len(rows) - N_SPECIAL_TOKENS + len(set(order[:N_SPECIAL_TOKENS])), *rows.shape[1:])

@@ -67,7 +67,7 @@ class TransformerFormat(HuggingFaceFormat[TransformerConfig]):
     def write_weights(self, config: TransformerConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Implements `HuggingFaceFormat.write_weights`; every matrix is written once."""
         order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
-        our_name = {name: _reordered(name, tensor, order) for name, tensor in state.items()}
+        our_name = {name: _permute_features(name, tensor, order) for name, tensor in state.items()}
         our_name.setdefault(BIAS, torch.zeros(config.tgt_vocab_size or 0))
         table = [*layers(config), *matrices(config.share_embeddings)]
         if config.norm_order == "pre":
@@ -85,8 +85,8 @@ class TransformerFormat(HuggingFaceFormat[TransformerConfig]):
         return files
 
 
-def _reordered(name: str, tensor: Tensor, order: Int[Tensor, " D"]) -> Tensor:
-    """Returns a parameter with its d_model axis in another order."""
+def _permute_features(name: str, tensor: Tensor, order: Int[Tensor, " D"]) -> Tensor:
+    """Permutes the d_model axis of a parameter."""
     if name.endswith(INPUTS):
         return tensor[:, order]
     return tensor[order] if name.endswith(OUTPUTS) else tensor

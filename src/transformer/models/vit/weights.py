@@ -68,11 +68,15 @@ def read_settings(published: JsonObject, names: Collection[str], files: Mapping[
         "pooler_size": pooler_size if has_pooler else None,
         "pooler_activation": map_choice(published, "pooler_act", POOLED, "tanh"),
         "labels": read_labels(published) if "classifier.weight" in names else (),
-        **{our_name: _least(processor[hf_name]) for our_name, hf_name in CHANNELS.items() if hf_name in processor},
+        **{
+            our_name: _single_if_equal(processor[hf_name])
+            for our_name, hf_name in CHANNELS.items()
+            if hf_name in processor
+        },
     }
 
 
-def _least(numbers: list[float]) -> tuple[float, ...]:
+def _single_if_equal(numbers: list[float]) -> tuple[float, ...]:
     """Returns a single number if all channels have the same."""
     return tuple(numbers if len(set(numbers)) > 1 else numbers[:1])
 
@@ -81,7 +85,7 @@ def write_settings(config: VitConfig) -> dict[str, object]:
     """Returns the settings that `read_settings` reads."""
     return {
         "architectures": ["ViTForImageClassification" if config.labels else "ViTModel"],
-        "image_size": _one(config.image_size), "patch_size": _one(config.patch_size),
+        "image_size": _single_if_square(config.image_size), "patch_size": _single_if_square(config.patch_size),
         "hidden_act": PUBLISHED_ACTIVATIONS[config.activation],
         "pooler_output_size": config.pooler_size or config.d_model, "pooler_act": config.pooler_activation,
         **write_labels(config.labels),
@@ -101,7 +105,7 @@ def write_files(config: VitConfig) -> dict[str, object]:
     }
 
 
-def _one(size: tuple[int, int]) -> int | list[int]:
+def _single_if_square(size: tuple[int, int]) -> int | list[int]:
     """Returns a square size as a single number."""
     return size[0] if size[0] == size[1] else list(size)
 

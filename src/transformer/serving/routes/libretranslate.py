@@ -127,7 +127,7 @@ async def frontend_settings(call: Call) -> dict[str, Any]:
         "supportedFilesFormat": [],
         "frontendTimeout": FRONTEND_TIMEOUT,
         "suggestions": False,
-        "language": {"source": _named(source), "target": _named(target)},
+        "language": {"source": _language_entry(source), "target": _language_entry(target)},
     }
 
 
@@ -168,7 +168,7 @@ def _languages(call: Call) -> list[Language]:
     return [Language(code=tag, name=language_name(tag), targets=pairs.get(tag, [])) for tag in tags]
 
 
-def _named(tag: str) -> dict[str, str]:
+def _language_entry(tag: str) -> dict[str, str]:
     return {"code": tag, "name": language_name(tag) if tag else ""}
 
 

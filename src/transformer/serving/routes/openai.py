@@ -38,12 +38,12 @@ Answer = dict[str, Any] | Response
 
 async def list_models(call: Call) -> ModelList:
     """Returns all models."""
-    return ModelList(data=[_card(info) for info in call.services.engine.models.values()])
+    return ModelList(data=[_model_card(info) for info in call.services.engine.models.values()])
 
 
 async def show_model(call: Call) -> ModelCard:
     """Returns one model."""
-    return _card(find_model(call, call.request.path_params["model"]))
+    return _model_card(find_model(call, call.request.path_params["model"]))
 
 
 async def complete(call: Call) -> Answer:
@@ -54,8 +54,8 @@ async def complete(call: Call) -> Answer:
         raise ServiceError("invalid_request", "best_of is not supported; leave it out", param="best_of")
     model_for(call, body.model, "generate")
     prompts = _texts(call, body.prompt, "prompt")
-    job = _generation(call, prompts, body.max_tokens or COMPLETION_TOKENS)
-    frame = _frame("cmpl", "text_completion", body.model)
+    job = _generation_job(call, prompts, body.max_tokens or COMPLETION_TOKENS)
+    frame = _common_fields("cmpl", "text_completion", body.model)
     if body.stream:
         return await _stream(call, job, lambda parts: _completion_events(parts, frame, prompts[0] if body.echo else ""))
     results = await run(call, job)
@@ -76,8 +76,8 @@ async def chat(call: Call) -> Answer:
     messages = [_message(message) for message in body.messages]
     check_texts(call, [message.content for message in messages], "messages")
     prompt = chat_prompt(messages, info.chat)
-    job = _generation(call, [prompt.text], body.max_completion_tokens or body.max_tokens, prompt)
-    frame = _frame("chatcmpl", "chat.completion", body.model)
+    job = _generation_job(call, [prompt.text], body.max_completion_tokens or body.max_tokens, prompt)
+    frame = _common_fields("chatcmpl", "chat.completion", body.model)
     if body.stream:
         frame["object"] = "chat.completion.chunk"
         return await _stream(call, job, lambda parts: _chat_events(parts, frame))
@@ -116,7 +116,7 @@ def encode_base64(vector: Sequence[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
 
 
-def _card(info: ModelInfo) -> ModelCard:
+def _model_card(info: ModelInfo) -> ModelCard:
     tasks = [task for task in TASKS[info.kind] if task != "classify" or info.has_labels]
     return ModelCard(id=info.name, created=info.created, kind=info.kind, tasks=[*tasks], description=info.description)
 
@@ -153,7 +153,7 @@ def _message(message: ChatMessage) -> Message:
     return Message(role, "\n".join(part.text or "" for part in parts))
 
 
-def _generation(call: Call, prompts: Sequence[str], max_tokens: int | None, chat: ChatPrompt | None = None) -> Job:
+def _generation_job(call: Call, prompts: Sequence[str], max_tokens: int | None, chat: ChatPrompt | None = None) -> Job:
     """Returns the work for continuations.
 
     Raises:
@@ -179,12 +179,12 @@ def _generation(call: Call, prompts: Sequence[str], max_tokens: int | None, chat
         top_k=body.top_k,
         n_best=n if n > 1 else None,
         seed=body.seed,
-        stop=[*_stops(body.stop), *(chat.stops if chat else ())] or None,
+        stop=[*_stop_sequences(body.stop), *(chat.stops if chat else ())] or None,
         special_tokens=True if chat and chat.special_tokens else None,
     )  # fmt: skip
 
 
-def _stops(stop: str | Sequence[str] | None) -> list[str]:
+def _stop_sequences(stop: str | Sequence[str] | None) -> list[str]:
     """Returns the texts that end a continuation.
 
     Raises:
@@ -211,10 +211,10 @@ async def _stream(call: Call, job: Job, make_events: Callable[[Parts], Events]) 
     except BaseException:
         await parts.aclose()
         raise
-    return EventStream(_with_usage(make_events(_with_first(first, parts)), has_usage=has_usage))
+    return EventStream(_with_usage(make_events(_prepend(first, parts)), has_usage=has_usage))
 
 
-async def _with_first(first: Mapping[str, Any], parts: Parts) -> Parts:
+async def _prepend(first: Mapping[str, Any], parts: Parts) -> Parts:
     async with aclosing(parts):
         yield first
         async for part in parts:
@@ -275,7 +275,7 @@ def _finish_reason(finished: bool | None) -> str | None:
     return None if finished is None else "stop" if finished else "length"
 
 
-def _frame(prefix: str, kind: str, model: str) -> dict[str, Any]:
+def _common_fields(prefix: str, kind: str, model: str) -> dict[str, Any]:
     """Returns the fields that all events of a response share."""
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Pipeline = TypeVar("Pipeline")
 
 
-def loaded(
+def load_pipeline(
     model: Path, name: str, *wanted: type[Pipeline], precision: str = "auto", search: "Search | None" = None
 ) -> Pipeline:
     """Loads a pipeline, and keeps freed memory in the process for reuse.
