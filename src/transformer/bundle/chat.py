@@ -34,8 +34,8 @@ def chat_entries(files: Mapping[str, bytes]) -> dict[str, Any]:
 def _template_of(entry: object) -> str:
     """Returns the template of tokenizer_config.json, or the one named "default" of several."""
     if isinstance(entry, list):
-        named = cast("list[Mapping[str, str]]", entry)
-        return next((one["template"] for one in named if one.get("name") == "default"), "")
+        templates = cast("list[Mapping[str, str]]", entry)
+        return next((entry["template"] for entry in templates if entry.get("name") == "default"), "")
     return entry if isinstance(entry, str) else ""
 
 

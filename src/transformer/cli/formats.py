@@ -11,13 +11,13 @@ Format = Literal["text", "jsonl", "moses"]
 Formatter = Callable[[int, str, "Translation"], str]
 
 
-def formatter(output_format: str, *, all_of_them: bool) -> Formatter:
+def formatter(output_format: str, *, all_alternatives: bool) -> Formatter:
     """Returns the function that formats a line's number, source and translation."""
     if output_format == "jsonl":
         return as_json
     if output_format == "moses":
         return as_moses_list
-    return as_list if all_of_them else as_text
+    return as_list if all_alternatives else as_text
 
 
 def as_text(number: int, source: str, translation: "Translation") -> str:

@@ -135,7 +135,7 @@ def translate(
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
         chunks = _chunks(input_path, invalid) if lines is None else _split_into_chunks(iter(lines))
         translated = _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
-        format_line = formatter(chosen, all_of_them=n_best is not None)
+        format_line = formatter(chosen, all_alternatives=n_best is not None)
         _write_translations(translator, translated, sink, format_line, side_outputs, notes)
 
 

@@ -207,8 +207,8 @@ def _graph_depth(output: Tensor) -> int:
     while pending:
         node = pending[-1]
         earlier = [reader for reader, _ in node.next_functions if reader is not None and reader.next_functions]
-        if missing := [one for one in earlier if one not in depths]:
+        if missing := [previous for previous in earlier if previous not in depths]:
             pending.extend(missing)
         else:
-            depths[pending.pop()] = 1 + max((depths[one] for one in earlier), default=0)
+            depths[pending.pop()] = 1 + max((depths[previous] for previous in earlier), default=0)
     return depths[output.grad_fn]

@@ -93,14 +93,14 @@ def _group_tensors(facts: PageFacts) -> dict[str, list[int]]:
     sections: dict[str, set[int]] = {}
     for step in facts["steps"]:
         sections.setdefault(step["section"], set()).update(_tensors_of(step, facts["steps"]))
-    tables = {one["tensor"] for one in (facts["picture"], facts["positions"]) if one}
+    tables = {figure["tensor"] for figure in (facts["picture"], facts["positions"]) if figure}
     layers = {name: match for name in sections if (match := LAYER.fullmatch(name))}
     last = {match[1]: int(match[2]) for match in layers.values()}
     ends = [name for name, match in layers.items() if int(match[2]) in (1, last[match[1]])]
     others = [name for name in sections if name not in layers]
     ordered = [*ends, *(name for name in layers if name not in ends)]
     groups = {"tables": tables, **{name: sections[name] for name in others}}
-    groups |= {f"attention {one['module']}": {one["tensor"]} for one in facts["attention"]}
+    groups |= {f"attention {weights['module']}": {weights["tensor"]} for weights in facts["attention"]}
     groups |= {name: sections[name] for name in ordered}
     return {name: sorted(members) for name, members in groups.items()}
 

@@ -209,7 +209,7 @@ def _needed_rows(step: Step, part: Operand, recorded: Pass) -> dict[int, str] | 
     if not part.parameter or part.role != "w" or part.tensor.dim() != 2 or part.tensor.numel() <= LARGE_TABLE:
         return None
     if kind == "embedding":
-        ids = next(one for one in step.inputs if one.role == "t")
+        ids = next(part for part in step.inputs if part.role == "t")
         looked_up = ids.tensor.flatten().tolist()
         names = example.tokens.get(ids.axes[-1], [])
         return dict(zip(looked_up, names if len(names) == len(looked_up) else map(str, looked_up), strict=True))
@@ -255,9 +255,9 @@ def _attention(entries: list[StepFacts]) -> list[AttentionFacts]:
     for softmax in entries:
         if softmax["kind"] == "softmax" and "attention" in softmax["block"]:
             later = entries[softmax["id"] :]
-            product = next(one for one in later if one["kind"] == "matmul" and one["module"] == softmax["module"])
+            product = next(step for step in later if step["kind"] == "matmul" and step["module"] == softmax["module"])
             tensor = product["inputs"][0]["tensor"]
-            entry = next(one for one in later if one["output"]["tensor"] == tensor)
+            entry = next(step for step in later if step["output"]["tensor"] == tensor)
             kind = "cross-attention" if "cross" in entry["block"] else f"{entry['section'].split()[0]} self-attention"
             layer = int(entry["section"].split()[-1]) if entry["section"][-1].isdigit() else 1
             weights.append({"kind": kind, "layer": layer, "step": entry["id"], "tensor": entry["output"]["tensor"],
@@ -299,7 +299,7 @@ def _vocabularies(recorded: Pass) -> dict[str, list[str]]:
     sides = {"target": tokenizers.target, "source": tokenizers.source}
     if tokenizers.source is tokenizers.target:
         del sides["source"]
-    return {side: one.pieces(range(one.vocab_size)) for side, one in sides.items()}
+    return {side: tokenizer.pieces(range(tokenizer.vocab_size)) for side, tokenizer in sides.items()}
 
 
 def _probabilities(recorded: Pass) -> list[list[dict[str, object]]]:

@@ -200,7 +200,7 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         """Applies a function to aliases of its tensors and records it, with one of its outputs."""
         aliases = {id(tensor): _alias(tensor) for tensor in tensors}
-        args, kwargs = (_replace_tensors(one, aliases) for one in arguments)
+        args, kwargs = (_replace_tensors(values, aliases) for values in arguments)
         output = function(*args, **kwargs)
         uses = tuple(aliases[id(tensor)] for tensor in tensors)
         chosen = output[part] if isinstance(output, tuple | list) else output
@@ -323,7 +323,7 @@ def _rearrange_indices(function: Callable[..., object], arguments: Arguments, te
             start += tensor.numel()
         else:
             indices[id(tensor)] = tensor
-    args, kwargs = (_replace_tensors(one, indices) for one in arguments)
+    args, kwargs = (_replace_tensors(values, indices) for values in arguments)
     return function(*args, **kwargs)
 
 

@@ -173,7 +173,9 @@ class Pool:
             if frame.kind == Kind.REQUEST:
                 self._waiting.append(frame)
                 continue
-            worker = next((one for one in self._workers if any(r.key == frame.key for r in one.requests)), None)
+            worker = next(
+                (worker for worker in self._workers if any(r.key == frame.key for r in worker.requests)), None
+            )
             if worker is None:
                 self._discard_waiting(frame.key)
             elif frame.kind == Kind.KILL:
@@ -235,7 +237,7 @@ class Pool:
         self._receive(worker)
         self._reap(worker)
         self._starts.append(time.monotonic() + (0.0 if worker.n_results else RESTART_SECONDS))
-        self._changed([one.pid for one in self._workers])
+        self._changed([worker.pid for worker in self._workers])
         for request in worker.requests:
             self._pass_on(Frame(Kind.DIED, request.key))
 

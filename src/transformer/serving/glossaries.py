@@ -227,7 +227,7 @@ def _write(path: Path, glossary: Glossary) -> None:
 
 def _parse_glossary(stored: dict[str, Any]) -> Glossary:
     dictionaries = tuple(
-        Dictionary(one["source"], one["target"], tuple((source, target) for source, target in one["terms"]))
-        for one in stored["dictionaries"]
+        Dictionary(entry["source"], entry["target"], tuple((source, target) for source, target in entry["terms"]))
+        for entry in stored["dictionaries"]
     )
     return Glossary(stored["name"], dictionaries, stored["id"], stored["created"])

@@ -122,7 +122,7 @@ class LanguagePairs:
         return self._translators[model]
 
     def _unsupported_error(self, source: str, target: str, may_pivot: bool) -> ServiceError:
-        pairs = ", ".join(f"{one}-{other}" for one, targets in self._models.items() for other in targets) or "none"
+        pairs = ", ".join(f"{first}-{last}" for first, targets in self._models.items() for last in targets) or "none"
         for tag, param in ((source, "source"), (target, "target")):
             if tag and not parse_language(tag):
                 return ServiceError(

@@ -29,7 +29,7 @@ class PieceResult:
 
 def read_result(result: Mapping[str, Any]) -> PieceResult:
     """Returns a result of the engine, with white space at the ends of translations removed."""
-    texts = dict.fromkeys(text.strip() for text in (result["text"], *(one["text"] for one in result["alternatives"])))
+    texts = dict.fromkeys(entry["text"].strip() for entry in (result, *result["alternatives"]))
     alignment = tuple((i, j) for i, j in result["alignment"] or ())
     flags = (*result["flags"], *(["copied"] if result["copied"] else []))
     return PieceResult(

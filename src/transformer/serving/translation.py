@@ -141,7 +141,8 @@ class TranslationService:
         for index, detection in enumerate(detections):
             indices[detection.language].append(index)
         translated: list[TranslatedText] = [
-            TranslatedText(text, one.language, one.confidence) for text, one in zip(texts, detections, strict=True)
+            TranslatedText(text, detection.language, detection.confidence)
+            for text, detection in zip(texts, detections, strict=True)
         ]
 
         async def translate_language(tag: str, chosen: Sequence[int]) -> None:
@@ -244,7 +245,7 @@ class TranslationService:
             inputs = [result.texts[0] for result in results] if number else pieces
             job = Job(model, "translate", [Item(text) for text in inputs], client, job_options, deadline)
             stage = [read_result(result) for result in await self._engine.run(job)] if inputs else []
-            results = [pivoted(*two) for two in zip(results, stage, strict=True)] if number else stage
+            results = [pivoted(*pair) for pair in zip(results, stage, strict=True)] if number else stage
         return results
 
     def _job_options(self, options: TranslateOptions) -> Mapping[str, Any]:
@@ -269,7 +270,7 @@ class TranslationService:
 def _likely_source(detections: Sequence[Detection], sources: Sequence[str]) -> Detection:
     """Returns the most probable source language, or the target language if that is far more probable."""
     best = detections[0]
-    source = next((one for one in detections if one.language in sources), Detection(sources[0], 0.0))
+    source = next((detection for detection in detections if detection.language in sources), Detection(sources[0], 0.0))
     is_target = best.probability > 0 and best.probability >= MIN_TARGET_SHARE * (best.probability + source.probability)
     return best if is_target else source
 

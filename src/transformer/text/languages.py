@@ -216,7 +216,7 @@ def code_points(text: str) -> NDArray[np.int64]:
 def _script_table() -> NDArray[np.uint8]:
     """Returns the index of the script of every code point."""
     classes = (r"\p{scx=Hira}\p{scx=Kana}" if script == KANA else rf"\p{{{script}}}" for script in SCRIPTS[1:])
-    letters = regex.compile("|".join(rf"([[{one}]&&[\p{{L}}\p{{M}}]]+)" for one in classes), regex.VERSION1)
+    letters = regex.compile("|".join(rf"([[{script}]&&[\p{{L}}\p{{M}}]]+)" for script in classes), regex.VERSION1)
     table = np.zeros(sys.maxunicode + 1, np.uint8)
     for run in letters.finditer("".join(map(chr, range(0x40000)))):  # no letters are assigned above
         table[run.start() : run.end()] = run.lastindex or 0

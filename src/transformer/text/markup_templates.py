@@ -97,7 +97,7 @@ def _keep_ignored(tokens: Sequence[Token], markup: Markup) -> list[Token]:
         if token.kind == "start" and (token.name in ignored or _NOT_TRANSLATED.search(token.attributes)):
             end = partners.get(index, index)
         if end > index:
-            source = "".join(one.source for one in tokens[index : end + 1])
+            source = "".join(token.source for token in tokens[index : end + 1])
             kept.append(replace(token, kind="other", source=source))
         else:
             kept.append(token)

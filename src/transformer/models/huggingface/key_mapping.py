@@ -94,15 +94,15 @@ def from_published(
     missing: list[str] = []
     state: dict[str, Tensor] = {}
     for entry in table:
-        there = [left.pop(name).float() for name in (entry.published, *entry.aliases) if name in left]
-        if not there:
+        copies = [left.pop(name).float() for name in (entry.published, *entry.aliases) if name in left]
+        if not copies:
             missing.append(entry.published)
             continue
-        if any(not torch.equal(there[0], other) for other in there[1:]):
+        if any(not torch.equal(copies[0], other) for other in copies[1:]):
             raise BundleError(
                 f"{', '.join((entry.published, *entry.aliases))} differ, but the configuration makes them one"
             )
-        whole = there[0].T if entry.transposed else there[0]
+        whole = copies[0].T if entry.transposed else copies[0]
         if not all(size == 1 for size in whole.shape[: entry.added_axes]) or whole.ndim <= entry.added_axes:
             raise BundleError(f"{entry.published} has the shape {list(whole.shape)}; the configuration has another")
         whole = whole.flatten(0, entry.added_axes) if entry.added_axes else whole

@@ -71,7 +71,8 @@ def deepl_code(tag: str) -> str:
 async def language_pairs(call: Call) -> dict[str, Any]:
     """Lists the pairs of languages that glossaries may have."""
     pairs = call.services.translation.languages()
-    codes = dict.fromkeys((base_language(one), base_language(two)) for one, targets in pairs.items() for two in targets)
+    tags = ((source, target) for source, targets in pairs.items() for target in targets)
+    codes = dict.fromkeys((base_language(source), base_language(target)) for source, target in tags)
     return {"supported_languages": [{"source_lang": source, "target_lang": target} for source, target in codes]}
 
 

@@ -104,7 +104,7 @@ async def detect(call: Call) -> list[DetectedLanguage]:
         raise ServiceError("invalid_request", "this server has no model that translates")
     first, *others = (await call.services.translation.detect([request.q], tags))[0]
     likely = [first, *(other for other in others if other.confidence >= UNLIKELY)]
-    return [DetectedLanguage(language=one.language, confidence=one.confidence) for one in likely]
+    return [DetectedLanguage(language=detection.language, confidence=detection.confidence) for detection in likely]
 
 
 async def languages(call: Call) -> list[Language]:

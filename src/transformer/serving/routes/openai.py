@@ -60,9 +60,9 @@ async def complete(call: Call) -> Answer:
         return await _stream(call, job, lambda parts: _completion_events(parts, frame, prompts[0] if body.echo else ""))
     results = await run(call, job)
     texts = [
-        (f"{prompt if body.echo else ''}{one['text']}", one["finished"])
+        (f"{prompt if body.echo else ''}{alternative['text']}", alternative["finished"])
         for prompt, result in zip(prompts, results, strict=True)
-        for one in result["alternatives"]
+        for alternative in result["alternatives"]
     ]
     choices = [_completion_choice(text, index, finished) for index, (text, finished) in enumerate(texts)]
     return {**frame, "choices": choices, "usage": _usage_of(results)}
@@ -85,11 +85,11 @@ async def chat(call: Call) -> Answer:
     choices = [
         {
             "index": index,
-            "message": {"role": "assistant", "content": one["text"].lstrip(), "refusal": None},
+            "message": {"role": "assistant", "content": alternative["text"].lstrip(), "refusal": None},
             "logprobs": None,
-            "finish_reason": _finish_reason(one["finished"]),
+            "finish_reason": _finish_reason(alternative["finished"]),
         }
-        for index, one in enumerate(results[0]["alternatives"])
+        for index, alternative in enumerate(results[0]["alternatives"])
     ]
     return {**frame, "choices": choices, "usage": _usage_of(results)}
 
@@ -286,7 +286,7 @@ def _usage_of_part(part: Mapping[str, Any]) -> dict[str, int]:
 
 def _usage_of(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     n_read = sum(result["prompt_tokens"] for result in results)
-    return _usage(n_read, sum(one["tokens"] for result in results for one in result["alternatives"]))
+    return _usage(n_read, sum(alternative["tokens"] for result in results for alternative in result["alternatives"]))
 
 
 def _usage(n_read: int, n_written: int) -> dict[str, int]:
