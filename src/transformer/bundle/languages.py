@@ -28,7 +28,7 @@ def recorded_languages(bundle: Bundle) -> tuple[str | None, str | None]:
 def languages_of_provenance(provenance: JsonObject) -> tuple[str | None, str | None]:
     """Same as `recorded_languages`, from the provenance alone.
 
-    Bundles of earlier versions record the training files alone, whose names may tell.
+    Bundles of earlier versions record the training files alone, whose names may contain the languages.
     """
     tags = _mapping(provenance.get(LANGUAGES))
     data = _mapping(_mapping(provenance.get("recipe")).get("data"))

@@ -102,7 +102,7 @@ def translate(
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
     A line with more sentences than the lines that the model was trained on is split at sentence ends, and a sentence
-    that is too long is cut. Notes on standard error tell what readers should know; they end with the last line.
+    that is too long is cut. Notes for readers go to standard error; they end with the last line.
     Standard input is translated as it arrives.
 
     Example: transformer translate runs/first "A man sleeps." "Two dogs run."

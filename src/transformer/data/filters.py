@@ -32,7 +32,7 @@ class PairFilter:
         source_tokens: NDArray[np.int64],
         target_tokens: NDArray[np.int64],
     ) -> NDArray[np.int8]:
-        """Returns for each pair the index in `REASONS` of the first one that applies, or `KEPT`.
+        """Returns the index in `REASONS` of the first reason to drop each pair, or `KEPT`.
 
         The token counts exclude EOS.
         """

@@ -22,7 +22,7 @@ def _counted_words(sentence: str) -> list[tuple[str, int]]:
 
 
 def nearest_neighbour(train: Sequence[tuple[str, str]], sources: Sequence[str]) -> list[str]:
-    """Returns for each source the translation of the most similar training sentence.
+    """Translates each source by the translation of the most similar training sentence.
 
     Similarity is the Dice coefficient: twice the number of common words divided by the sum of the lengths. Ties are
     resolved in favour of the first sentence.

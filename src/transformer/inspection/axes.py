@@ -129,7 +129,7 @@ class AxisLetters:
     def _rearranged_axis(
         self, origin: Tensor, axis: int, source: Operand, known: dict[int, tuple[int, str]]
     ) -> tuple[str, int]:
-        """Returns the letter of an axis if its origin tells it, and the distance between neighbours."""
+        """Returns the letter of an axis if its origin determines it, and the distance between neighbours."""
         size, width, last = origin.size(axis), source.tensor.size(-1), source.axes[-1]
         first, second = (int(origin.select(axis, index).flatten()[0]) for index in (0, 1))
         step, is_wide = second - first, last in ("d_model", "d_q", "d_kv")

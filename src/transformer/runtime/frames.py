@@ -106,7 +106,7 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        """Sends waiting bytes. Those to a process that has ended are dropped; `receive` tells."""
+        """Sends waiting bytes. Those to a process that has ended are dropped; `receive` then sets `is_closed`."""
         try:
             while self._unsent:
                 del self._unsent[: self.stream.send(self._unsent)]

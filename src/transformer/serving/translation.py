@@ -108,7 +108,7 @@ class TranslationService:
         return self._pairs().targets()
 
     async def detect(self, texts: Sequence[str], languages: Sequence[str]) -> list[list[Detection]]:
-        """Returns for each text the languages that it may be in, see `rank_languages`.
+        """Detects the languages that each text may be in, see `rank_languages`.
 
         The work is done in a thread, since the model takes a second to load.
         """

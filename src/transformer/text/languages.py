@@ -104,7 +104,7 @@ def script_name(script: str) -> str:
     return langcodes.Language.make(script=script).script_name()
 
 
-# Languages that names of files and columns tell.
+# Languages by the names of files and columns.
 
 COMPRESSIONS: Final = frozenset({".gz", ".zst"})
 GENERIC_SUFFIXES: Final = frozenset({".txt", ".text"})
@@ -158,9 +158,10 @@ def _language_of_file(path: str) -> str | None:
 
 
 def _parse_name(name: str) -> str | None:
-    """Parses the part of a name; other words are codes of rare languages too, e.g. `src`, `tgt` and `txt`.
+    """Parses a part of a file name as a language.
 
-    Therefore, only languages with a code of two letters count, unless a script or region follows (`ceb_Latn`).
+    Words such as `src`, `tgt` and `txt` are codes of rare languages. Therefore, only codes of two letters count, unless
+    a script or region follows (`ceb_Latn`).
     """
     import langcodes
 
@@ -177,7 +178,7 @@ def _parse_name(name: str) -> str | None:
 HAN, KANA = "Hani", "Hrkt"
 """Chinese characters; Hiragana and Katakana, which count as one script."""
 SHARED_SCRIPTS: Final = frozenset({"Arab", "Beng", "Cyrl", "Deva", "Ethi", "Latn", "Mong"})
-"""Scripts that do not tell the language, since many share them."""
+"""Scripts of many languages, which do not identify one."""
 SCRIPTS: Final = ("", *sorted({
     *SHARED_SCRIPTS, HAN, KANA, "Armn", "Geor", "Grek", "Gujr", "Guru", "Hang", "Hebr", "Khmr", "Knda", "Laoo", "Mlym",
     "Mymr", "Orya", "Sinh", "Taml", "Telu", "Thai", "Tibt",
@@ -228,7 +229,7 @@ def _script_table() -> NDArray[np.uint8]:
 MIN_LETTERS: Final = 40
 """Minimum number of letters of a file whose language is detected."""
 MIN_SAMPLE_LETTERS: Final = 500
-"""Minimum number of letters of a language that its script does not tell."""
+"""Minimum number of letters of a text in one of the `SHARED_SCRIPTS`."""
 SAMPLE_LINES, LINES_AT_ONCE, MIN_AGREEMENT = 500, 5, 0.8
 SAMPLE_CHARACTERS: Final = 2000
 """Number of characters at the beginning of a text of a request that are looked at."""
@@ -272,7 +273,7 @@ def detect_language(lines: Sequence[str]) -> str | None:
 
 
 def rank_languages(text: str, languages: Sequence[str]) -> list[Detection]:
-    """Returns the given languages that a short text may be in, most probable first; at least one.
+    """Ranks the given languages by the probability that a short text is in them; returns at least one.
 
     Args:
         text: Text of a request. Its first `SAMPLE_CHARACTERS` are looked at.

@@ -181,7 +181,7 @@ def split_line(
 
 
 def word_indices(text: str, pieces: Sequence[str]) -> list[list[int]]:
-    """Returns for each piece of a text, in order, the index in the text of each word of the piece.
+    """Returns the indices in a text of the words of each of its pieces, in order.
 
     Words are separated by white space. Pieces may begin within a word of the text, as in scripts without spaces, and
     may have spaces instead of its line ends.

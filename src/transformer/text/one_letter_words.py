@@ -212,7 +212,7 @@ def starts_sentence(word: str, code: str) -> bool:
 
 
 def one_letter_word_ends(text: str, start: int, end: int, code: str) -> bool | None:
-    """Whether a sentence ends after a word of one letter with a full stop; None if its script does not tell.
+    """Whether a sentence ends after a word of one letter with a full stop; None if its script leaves that open.
 
     Args:
         text: Text in which each run of white space is one space.

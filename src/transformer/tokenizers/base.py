@@ -74,7 +74,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def fallback_bytes(self) -> list[int]:
-        """Returns for each id the number of its bytes that encode only a part of a character."""
+        """Returns the number of bytes of each id that encode only a part of a character."""
 
     def is_fallback(self) -> NDArray[np.bool_]:
         """Returns True for each id that stands for a part of a character or for unknown text."""

@@ -118,7 +118,7 @@ class BytePairTokenizer(Tokenizer):
         )
 
     def fallback_bytes(self) -> list[int]:
-        """Returns for each id the number of its bytes that encode only a part of a character.
+        """Returns the number of bytes of each id that encode only a part of a character.
 
         Characters that were frequent enough to be merged have none; the sum over a corpus shows how much of it is
         encoded byte by byte.

@@ -148,7 +148,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return text if normalizer is None else normalizer.normalize_str(text)
 
     def fallback_bytes(self) -> list[int]:
-        """Returns for each id the number of its bytes that encode only a part of a character."""
+        """Returns the number of bytes of each id that encode only a part of a character."""
         sizes = [0] * self.vocab_size
         is_byte_level = '"ByteLevel"' in self.content
         for piece, token in self._library.get_vocab(with_added_tokens=False).items():

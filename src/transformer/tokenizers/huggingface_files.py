@@ -1,4 +1,4 @@
-"""The tokenizer of a published folder, made of its files as `transformers` makes it."""
+"""Builds the tokenizer of a published folder from its files, as `AutoTokenizer` of transformers does."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ def read_tokenizer_json(files: Mapping[str, bytes], n_tokens: int | None = None)
 
     Args:
         files: Small files of the folder by name.
-        n_tokens: Number of tokens of the model. Special tokens beyond are left out; they never stand for text.
+        n_tokens: Number of tokens of the model. Special tokens with higher ids are dropped; they never represent text.
 
     Raises:
         BundleError: The folder has no tokenizer, a file is damaged, or a token that stands for text is beyond.

@@ -93,7 +93,7 @@ class AlignedBlock:
     is_last: bool
 
     def partners(self) -> list[int | None]:
-        """Returns for each source line the index of its partner in `target`, or None."""
+        """Maps each source line to the index of its partner in `target`, or None."""
         offsets = self.alignment.offsets.tolist() if self.alignment else [0] * len(self.source)
         rows = (row + self.base_offset + offset for row, offset in enumerate(offsets))
         partners = [row if 0 <= row < len(self.target) else None for row in rows]

@@ -15,7 +15,7 @@ TRAITS: Final = {
 }
 """Description of each trait after a number of lines."""
 COMPOSED: Final = "composed"
-"""Lines with composed characters, counted to tell whether the forms are mixed."""
+"""Lines with composed characters, counted to detect mixed forms."""
 PATTERNS: Final = {
     "special-space": re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f]"),
     "soft-hyphen": re.compile("\xad"),

@@ -91,7 +91,7 @@ class Aligner:
         source_units: Sequence[int],
         target_units: int,
     ) -> list[int | None]:
-        """Returns for each unit of a translation the source unit that it attends to most; None if that is EOS.
+        """Maps each unit of a translation to the source unit that it attends to most; None if that is EOS.
 
         Args:
             segments: Tokens, see `links`.

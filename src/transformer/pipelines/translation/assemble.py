@@ -63,7 +63,7 @@ class Assembler:
         return Translation(alternatives, (), sources, mapped)
 
     def _source_words(self, line: SegmentedLine) -> list[int] | None:
-        """Returns for each word that the model sees the word of the line; None if all are those of the line."""
+        """Maps each word that the model sees to a word of the line; None if that is the identity."""
         seen, n_words = [], 0
         for piece in line.split.pieces:
             seen += [n_words + word for word in seen_words(piece, self.tokenizers.source.normalize)]

@@ -187,7 +187,7 @@ def restore_tags(line: TagFreeLine, translation: str, origins: Sequence[int | No
 
 
 def tagged_word_ids(text: str, tagged: str) -> list[int]:
-    """Returns for each word of a text the word of the same text with tags in which it begins.
+    """Maps each word of a text to the word of the same text with tags in which it begins.
 
     Words are separated by white space.
     """

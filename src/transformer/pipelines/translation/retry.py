@@ -234,7 +234,7 @@ class SubstitutedLine:
         return replace(translation, alternatives=tuple(alternatives), words=words or translation.words)
 
     def _word_map(self, text: str) -> list[int]:
-        """Returns for each word of a text with substitutes its word in the text with the originals."""
+        """Maps each word of a text with substitutes to its word in the text with the originals."""
         added, words = 0, []
         for index, word in enumerate(text.split()):
             words.append(index + added)

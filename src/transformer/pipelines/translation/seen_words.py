@@ -1,4 +1,4 @@
-"""Words and units of a line that a model sees: a normalization may remove, join or divide those that were written."""
+"""Maps between the words and units of a line and those after normalization, which a model sees."""
 
 from collections.abc import Callable
 from typing import Final
@@ -12,7 +12,7 @@ Normalize = Callable[[str], str]
 
 
 def seen_words(text: str, normalize: Normalize) -> list[int]:
-    """Returns for each word that the model sees the word of the text that it is a part of.
+    """Maps each word that the model sees to the word of the text that it is a part of.
 
     Args:
         text: Text whose words are separated by white space.
@@ -25,7 +25,7 @@ def seen_words(text: str, normalize: Normalize) -> list[int]:
 
 
 def seen_units(text: str, normalize: Normalize) -> list[int]:
-    """Returns for each unit (see `inline_tags`) that the model sees the unit of the text that it begins in.
+    """Maps each unit (see `inline_tags`) that the model sees to the unit of the text that it begins in.
 
     Args:
         text: Text without tags.

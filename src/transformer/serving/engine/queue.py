@@ -95,7 +95,7 @@ class StreamRequest(PendingRequest):
     """A job of one item whose result is awaited part by part.
 
     Attributes:
-        parts: Parts, and None at the end; then `results` tells whether the stream failed.
+        parts: Parts, and None at the end; then `results` raises if the stream failed.
         has_begun: Whether there was a part, after which the item cannot be tried again.
     """
 
