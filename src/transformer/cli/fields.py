@@ -88,8 +88,10 @@ def takes_fields(
         @wraps(command)
         def run(**arguments: Any) -> None:
             values = {option.name: arguments.pop(option.name) for option in options}
-            given = {field: value for field, value in values.items() if value not in (None, []) and value is not False}
-            command(**arguments, **{name: given})
+            set_values = {
+                field: value for field, value in values.items() if value not in (None, []) and value is not False
+            }
+            command(**arguments, **{name: set_values})
 
         keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others]
         run.__signature__ = inspect.Signature([*keywords, *options])  # pyright: ignore[reportAttributeAccessIssue]

@@ -14,7 +14,7 @@ Seconds = Annotated[float, Gt(0)]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a client gets beyond a limit."""
+    """Response to a client that exceeds a limit."""
 
     text: str
 
@@ -39,10 +39,10 @@ class Limits:
         doc("estimated tokens of all waiting texts; a request is accepted whole, so the last one may exceed it"),
         TOO_MANY,
     ] = 500_000
-    concurrent: Annotated[Count, doc("requests of a client at a time; 0 is no limit"), TOO_MANY] = 100
+    concurrent: Annotated[Count, doc("requests of a client at a time; 0: no limit"), TOO_MANY] = 100
     per_minute: Annotated[
         Count,
-        doc("requests of a client in a minute, of which as many as fit 10 seconds may come at once; 0 is no limit"),
+        doc("requests of a client in a minute, of which as many as fit 10 seconds may come at once; 0: no limit"),
         TOO_MANY,
     ] = 6000
     connections: Annotated[
@@ -94,7 +94,7 @@ class ServerSettings:
     ] = "auto"
     preload: Annotated[bool, doc("load all models at the start; otherwise each at its first request")] = False
     memory_mb: Annotated[
-        Count, doc("memory in MB above which the least recently used models are unloaded; 0 is no limit")
+        Count, doc("memory in MB above which the least recently used models are unloaded; 0: no limit")
     ] = 0
     watch_seconds: Annotated[
         float, Ge(0), doc("seconds between looks for changed model folders; 0 looks only after SIGHUP")
