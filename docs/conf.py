@@ -6,6 +6,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
+from transformer.style import DARK, LIGHT
+
 project = "transformer"
 author = "the authors of transformer"
 copyright = author
@@ -54,6 +56,12 @@ html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "search_order.js")
 html_show_sourcelink = False
 html_copy_source = False
-html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+accents = ("color-brand-primary", "color-brand-content")
+html_theme_options = {
+    "navigation_with_keys": True,
+    "top_of_page_buttons": [],
+    "light_css_variables": LIGHT | dict.fromkeys(accents, LIGHT["accent"]),
+    "dark_css_variables": DARK | dict.fromkeys(accents, DARK["accent"]),
+}
 html_math_renderer = "mathml"
 suppress_warnings = ["config.cache"]

@@ -54,7 +54,8 @@ def write_pages(app: Sphinx, error: Exception | None) -> None:
     from transformer.pipelines.auto import read_model
 
     code = Path(transformer.__file__).parent
-    sources = [*(code / "inspection").rglob("*.*"), *(code / "blocks").glob("*.py"), Path(__file__)]
+    folders = code / "inspection", code / "reporting", code / "blocks"
+    sources = [*(file for part in folders for file in part.rglob("*.*")), code / "style.py", Path(__file__)]
     for name, (model, text, target) in PAGES.items():
         path, folder = Path(app.outdir) / "_static" / name, DOCS / model
         newest = max(source.stat().st_mtime for source in [*sources, *folder.iterdir()] if source.is_file())

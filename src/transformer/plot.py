@@ -7,14 +7,17 @@ from transformer.inspection.plots import (
     complexity,
     gradients,
     positions,
-    save,
     scaling,
     schedule,
     untrained_gradients,
 )
+from transformer.reporting.figures import colour_map, save
+from transformer.style import MATPLOTLIB
 
 __all__ = [
+    "MATPLOTLIB",
     "attention",
+    "colour_map",
     "complexity",
     "gradients",
     "measure_complexity",

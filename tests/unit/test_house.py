@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "transformer"
 # Package or module -> what it may import beside itself and `errors`.
 ARROWS = {
     "errors": set(),
+    "style": set(),
     "config": set(),
     "interfaces": set(),
     "blocks": set(),
@@ -44,15 +45,16 @@ ARROWS = {
         "runtime", "text", "tokenizers", "transformer",
     },
     "inspection": {
-        "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "text", "tokenizers", "training",
+        "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "style", "text", "tokenizers",
+        "training",
     },
-    "plot": {"inspection"},
-    "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage"},
+    "plot": {"inspection", "reporting", "style"},
+    "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage", "style"},
     "run": {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
         "reporting", "runtime", "storage", "tokenizers", "training", "transformer",
     },
-    "serving": {"bundle", "config", "decoding", "pipelines", "runtime", "storage", "text"},
+    "serving": {"bundle", "config", "decoding", "pipelines", "runtime", "storage", "style", "text"},
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "pipelines",
         "plot", "recipes", "reporting", "run", "runtime", "serving", "storage", "text", "tokenizers", "training",
@@ -116,6 +118,16 @@ def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
     for path in set(SOURCE.rglob("*.py")) - {SOURCE / "runtime" / "function_pool.py"}:
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"(?<!safetensors\.)torch\.(save|load)\b|import (pickle|joblib|dill)", text), path
+
+
+def test_colours_are_defined_once() -> None:
+    """Catches a plot, a drawing or a page with a colour of its own, so that one thing has two colours."""
+    own = {SOURCE / "style.py", SOURCE / "serving" / "page" / "style.css"}
+    folders = SOURCE, ROOT / "tools" / "figures", ROOT / "docs" / "_static", ROOT / "docs" / "_extensions"
+    files = {file for folder in folders for file in folder.rglob("*.*")}
+    for path in {file for file in files if file.suffix in (".py", ".css", ".js", ".jinja", ".html")} - own:
+        literal = re.search(r"[^&\w]#(?:[0-9a-f]{3}){1,2}\b|\brgba?\(\d|cmap=\"|\"tab:|\"C\d", path.read_text("utf-8"))
+        assert not literal, f"{path}: {literal}"
 
 
 COMMANDS = [

@@ -9,12 +9,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from figures.svg import Drawing, write
+from figures.svg import Drawing, Point, write
 from transformer.inspection.complexity import TABLE, read_costs
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "epyc-zen3-2-cores" / "complexity.json"
 WIDTH = 256
-STYLES = (("#0072b2", ""), ("#d55e00", ' stroke-dasharray="6 3"'), ("#009e73", ' stroke-dasharray="2 3"'))
+STYLES = (("series-1", ""), ("series-2", "6 3"), ("series-3", "2 3"))
 NAMES = ("self-attention", "LSTM", "convolution")
 PANELS = (
     ("seconds", "time", 1e-4, 1e-1, {1e-4: "0.1 ms", 1e-3: "1 ms", 1e-2: "10 ms", 1e-1: "100 ms"}),
@@ -33,33 +33,26 @@ def costs() -> Drawing:
         left, top = 52 + 176 * (number % 2), 24 + 166 * (number // 2)
         width, height = 104, 104
 
-        def place(n: int, value: float, box: tuple[float, ...] = (left, top, width, height, lowest, highest)) -> str:
+        def place(n: int, value: float, box: tuple[float, ...] = (left, top, width, height, lowest, highest)) -> Point:
             left, top, width, height, lowest, highest = box
             x = left + width * math.log(n / lengths[0]) / math.log(lengths[-1] / lengths[0])
             y = top + height * (1 - math.log(value / lowest) / math.log(highest / lowest))
-            return f"{x:.1f},{y:.1f}"
+            return x, y
 
         drawing.label(left + width / 2, top - 13, title, size=11, bold=True)
         for value, name in ticks.items():
-            y = float(place(lengths[0], value).split(",")[1])
-            drawing.parts.append(
-                f'<line x1="{left}" y1="{y:.1f}" x2="{left + width}" y2="{y:.1f}" stroke="currentColor" '
-                'stroke-opacity="0.2"/>'
-            )
+            y = place(lengths[0], value)[1]
+            drawing.grid_line(left, left + width, y)
             drawing.label(left - 4, y, name, anchor="end", size=10)
         for n in lengths[::2]:
-            drawing.label(float(place(n, lowest).split(",")[0]), top + height + 12, f"{n:,}", size=10)
+            drawing.label(place(n, lowest)[0], top + height + 12, f"{n:,}", size=10)
         drawing.label(left + width / 2, top + height + 27, "length n", size=10)
         for layer, (colour, dashes) in zip(TABLE, STYLES, strict=True):
-            points = " ".join(place(cost.n, getattr(cost, quantity)) for cost in measured if cost.layer == layer)
-            drawing.parts.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
-            )
+            points = [place(cost.n, getattr(cost, quantity)) for cost in measured if cost.layer == layer]
+            drawing.curve(points, colour, dashes)
     for row, (name, (colour, dashes)) in enumerate(zip(NAMES, STYLES, strict=True)):
         x, y = (10, 126, 212)[row], 354
-        drawing.parts.append(
-            f'<polyline points="{x},{y} {x + 22},{y}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
-        )
+        drawing.curve([(x, y), (x + 22, y)], colour, dashes)
         drawing.label(x + 27, y, name, anchor="start", size=10)
     return drawing
 

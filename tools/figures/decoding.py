@@ -39,14 +39,14 @@ def beam() -> Drawing:
     drawing = Drawing(350, 216)
     start = drawing.box(30, 118, "SOS", width=46)
     words = {
-        "the": drawing.box(118, 66, "the\n0.55", "output", width=58),
-        "a": drawing.box(118, 170, "a\n0.45", "output", width=58),
+        "the": drawing.box(118, 66, "the\n0.55", "chosen", width=58),
+        "a": drawing.box(118, 170, "a\n0.45", "chosen", width=58),
     }
     for word in words.values():
         drawing.arrow((start.right[0], 118), (70, 118), (70, word.y), word.left)
     ends = (
-        ("the", 26, "the EOS\n0.1375", "plain"), ("the", 66, "the dog\n0.22", "output"),
-        ("the", 106, "the cat\n0.1925", "plain"), ("a", 150, "a dog\n0.405", "output"),
+        ("the", 26, "the EOS\n0.1375", "plain"), ("the", 66, "the dog\n0.22", "chosen"),
+        ("the", 106, "the cat\n0.1925", "plain"), ("a", 150, "a dog\n0.405", "chosen"),
         ("a", 190, "a cat\n0.045", "plain"),
     )  # fmt: skip
     for word, y, text, kind in ends:
@@ -56,7 +56,7 @@ def beam() -> Drawing:
             drawing.arrow(first.right, box.left)
         else:
             drawing.arrow(first.right, (166, first.y), (166, y), box.left)
-        if kind == "output":
+        if kind == "chosen":
             finished = drawing.box(318, y, "EOS", "norm", width=46)
             drawing.arrow(box.right, finished.left)
     return drawing

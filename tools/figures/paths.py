@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from figures.svg import Drawing, Point, write
+from figures.svg import Drawing, Point, paint, write
 
 N, STEP, LEFT = 9, 27, 118
 
@@ -20,7 +20,9 @@ def dot(drawing: Drawing, x: float, y: float) -> None:
 
 def edge(drawing: Drawing, start: Point, end: Point, *, on_path: bool) -> None:
     """Draws a connection, thick if it is on the path from the first to the last position."""
-    style = 'stroke-width="2.5" stroke="#d55e00"' if on_path else 'stroke="currentColor" stroke-opacity="0.25"'
+    style = (
+        f'stroke-width="2.5" stroke="{paint("series-2")}"' if on_path else 'stroke="currentColor" stroke-opacity="0.25"'
+    )
     drawing.parts.append(f'<line x1="{start[0]:g}" y1="{start[1]:g}" x2="{end[0]:g}" y2="{end[1]:g}" {style}/>')
 
 

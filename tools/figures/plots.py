@@ -6,15 +6,11 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from figures.svg import FIGURES
+from transformer import plot
 
-matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "transformer", "font.size": 11}
-
-
-def figure(width: float = 4.8, height: float = 3.4) -> Figure:
-    """Returns an empty figure of a size in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+matplotlib.rcParams["font.size"] = 11
 
 
-def save(plot: Figure, name: str, folder: Path = FIGURES) -> None:
-    """Writes a figure without the date, by default to the figures of the documentation."""
-    plot.savefig(folder / f"{name}.svg", metadata={"Date": None})
+def save(figure: Figure, name: str, folder: Path = FIGURES) -> None:
+    """Writes a figure, by default to the figures of the documentation."""
+    plot.save(figure, folder / f"{name}.svg")

@@ -10,29 +10,30 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from figures.plots import figure, save
+from figures.plots import save
 from transformer.blocks import sinusoid
+from transformer.reporting.figures import colour_map, subplots
+from transformer.style import LIGHT
 
 
 def heat_map() -> Figure:
     """Draws the encoding of 64 positions in 128 dimensions."""
-    plot = figure(height=3.2)
-    axes = plot.subplots()
-    shown = axes.imshow(sinusoid(64, 128).numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="none")
-    plot.colorbar(shown, ax=axes)
+    figure, axes = subplots(4.8, 3.2)
+    colours, table = colour_map("signed"), sinusoid(64, 128).numpy()
+    shown = axes.imshow(table, cmap=colours, vmin=-1, vmax=1, aspect="auto", interpolation="none")
+    figure.colorbar(shown, ax=axes)
     axes.set(xlabel="dimension", ylabel="position")
-    return plot
+    return figure
 
 
 def dot_products() -> Figure:
     """Draws the dot product of position 60 with the positions around it."""
     table = sinusoid(121, 128)
-    plot = figure(height=2.8)
-    axes = plot.subplots()
+    figure, axes = subplots(4.8, 2.8)
     axes.plot(range(-60, 61), (table @ table[60]).numpy())
     axes.set(xlabel="distance k", ylabel="PE(pos) · PE(pos + k)", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    return plot
+    axes.grid(color=LIGHT["line"])
+    return figure
 
 
 PLOTS = {"positions-heat-map": heat_map, "positions-dot-products": dot_products}

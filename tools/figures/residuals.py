@@ -12,13 +12,15 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from figures.plots import figure, save
+from figures.plots import save
+from transformer.reporting.figures import subplots
+from transformer.style import LIGHT, SERIES
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "epyc-zen3-2-cores" / "residuals.json"
-STYLES = {
-    "pre-norm": "C0s--", "post-norm": "C1o-", "no residual connections": "C2^-",
-    "no residual connections, no norms": "C3v-",
+FORMATS = {
+    "pre-norm": "s--", "post-norm": "o-", "no residual connections": "^-", "no residual connections, no norms": "v-",
 }  # fmt: skip
+COLOURS = dict(zip(FORMATS, SERIES, strict=False))
 DEPTH = "12"
 
 
@@ -29,34 +31,33 @@ def facts(part: str) -> dict[str, Any]:
 
 def gradients() -> Figure:
     """Draws the gradient at the output of each layer, and what differs in it from position to position."""
-    plot = figure(height=6.4)
-    panels = plot.subplots(2, 1, sharex=True)
+    figure, panels = subplots(4.8, 6.4, 2, 1, sharex=True)
     names = ("gradient", "gradient that differs between positions")
     for panel, name in zip(panels, names, strict=True):
         for kind, depths in facts("untrained")["values"].items():
             values = depths[DEPTH][name]
-            panel.semilogy(range(len(values)), values, STYLES[kind], ms=4, label=kind)
+            panel.semilogy(range(len(values)), values, FORMATS[kind], color=COLOURS[kind], ms=4, label=kind)
         panel.set_title(name, fontsize=11)
         panel.set_ylabel("norm")
-        panel.grid(alpha=0.3)
+        panel.grid(color=LIGHT["line"])
     panels[1].set(xlabel="output of layer (0: input)", xticks=range(0, int(DEPTH) + 1, 2))
-    plot.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=9)
-    return plot
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", fontsize=9)
+    return figure
 
 
 def training() -> Figure:
     """Draws the loss of stacks with and without residual connections."""
     measured = facts("training")
-    plot = figure(height=4.0)
-    axes = plot.subplots()
+    figure, axes = subplots(4.8, 4.0)
     for kind, runs in measured["losses"].items():
         for place, losses in enumerate(runs):
             steps = [measured["every"] * (i + 1) for i in range(len(losses))]
-            axes.plot(steps, losses, STYLES[kind], ms=3, label=None if place else kind)
+            label = None if place else kind
+            axes.plot(steps, losses, FORMATS[kind], color=COLOURS[kind], ms=3, label=label)
     axes.set(xlabel="step", ylabel="loss", ylim=(0, None))
-    axes.grid(alpha=0.3)
-    plot.legend(*axes.get_legend_handles_labels(), loc="outside lower center", fontsize=9)
-    return plot
+    axes.grid(color=LIGHT["line"])
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", fontsize=9)
+    return figure
 
 
 PLOTS = {"residual-gradients": gradients, "residual-training": training}

@@ -13,7 +13,6 @@ from transformer.training.optim.schedule import Schedule, cosine_schedule, paper
 
 STEPS = 20_000
 LEFT, RIGHT, TOP, BOTTOM, HIGHEST = 52, 338, 14, 190, 8e-4
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
 
 def schedules() -> Drawing:
@@ -27,24 +26,19 @@ def schedules() -> Drawing:
     drawing = Drawing(350, 316)
     for tick in range(5):
         y = BOTTOM - (BOTTOM - TOP) * tick / 4
-        drawing.parts.append(
-            f'<line x1="{LEFT}" y1="{y:g}" x2="{RIGHT}" y2="{y:g}" stroke="currentColor" stroke-opacity="0.2"/>'
-        )
+        drawing.grid_line(LEFT, RIGHT, y)
         drawing.label(LEFT - 6, y, f"{HIGHEST * tick / 4 * 1e4:g}e-4" if tick else "0", anchor="end", size=11)
         x = LEFT + (RIGHT - LEFT) * tick / 4
         drawing.label(x, BOTTOM + 14, f"{STEPS * tick // 4:,}", anchor="end" if tick == 4 else "middle", size=11)
     drawing.label((LEFT + RIGHT) / 2, BOTTOM + 32, "step", size=11)
-    for row, ((name, rate), colour) in enumerate(zip(curves, COLOURS, strict=True)):
+    for row, (name, rate) in enumerate(curves):
         steps = [1, *range(200, STEPS + 1, 200)]
         places = [
             (LEFT + (RIGHT - LEFT) * step / STEPS, BOTTOM - (BOTTOM - TOP) * rate(step) / HIGHEST) for step in steps
         ]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        dashes = ' stroke-dasharray="6 3"' if name.startswith("cosine") else ""
-        style = f'fill="none" stroke="{colour}" stroke-width="2"{dashes}'
-        drawing.parts.append(f'<polyline points="{path}" {style}/>')
         y = BOTTOM + 54 + 18 * row
-        drawing.parts.append(f'<polyline points="{LEFT},{y} {LEFT + 26},{y}" {style}/>')
+        for points in (places, [(LEFT, y), (LEFT + 26, y)]):
+            drawing.curve(points, f"series-{row + 1}", "6 3" if name.startswith("cosine") else "")
         drawing.label(LEFT + 34, y, name, anchor="start", size=11)
     return drawing
 

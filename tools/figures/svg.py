@@ -1,7 +1,8 @@
 """A small language for block diagrams as SVG: boxes, arrows, labels and frames.
 
-Lines and letters are drawn in `currentColor`, so a drawing takes the colours of the page around it, in light mode and
-in dark mode. A drawing is at most 350 units wide, as a page on a phone is, and is shown larger where there is space.
+Lines and letters are drawn in `currentColor`, and the rest in the variables of `transformer.style`, so a drawing takes
+the colours of the page around it, in light mode and in dark mode. A drawing is at most 350 units wide, as a page on a
+phone is, and is shown larger where there is space.
 """
 
 import re
@@ -11,13 +12,15 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from transformer.style import LIGHT
+
 FIGURES: Final = Path(__file__).resolve().parents[2] / "docs" / "figures"
 MAX_WIDTH: Final = 350
 ZOOM: Final = 1.4
 """Factor by which a drawing is enlarged where the page is wide enough."""
 TINTS: Final = {
-    "attention": "#e69f00", "feed-forward": "#0072b2", "norm": "#009e73", "embedding": "#cc79a7", "output": "#56b4e9",
-    "plain": "currentColor",
+    "attention": "attention", "feed-forward": "series-1", "norm": "series-3", "embedding": "series-4",
+    "output": "series-5", "chosen": "series-1",
 }  # fmt: skip
 """Colour of each kind of box; it is laid thinly over the background, so that text stays readable."""
 
@@ -83,10 +86,10 @@ class Drawing:
         """Draws a rectangle around one or more lines of text; x and y are its centre."""
         lines = text.split("\n")
         height = height or 10 + 15 * len(lines)
-        opacity = 0.06 if kind == "plain" else 0.25
+        fill, opacity = (paint(TINTS[kind]), 0.25) if kind in TINTS else ("currentColor", 0.06)
         self.parts.append(
             f'<rect x="{_n(x - width / 2)}" y="{_n(y - height / 2)}" width="{_n(width)}" height="{_n(height)}" rx="5" '
-            f'fill="{TINTS[kind]}" fill-opacity="{opacity}" stroke="currentColor"/>'
+            f'fill="{fill}" fill-opacity="{opacity}" stroke="currentColor"/>'
         )
         for row, line in enumerate(lines):
             self.label(x, y + 15 * (row - (len(lines) - 1) / 2), line)
@@ -130,6 +133,16 @@ class Drawing:
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="currentColor"{dashes}/>')
 
+    def curve(self, points: Sequence[Point], colour: str, dashes: str = "") -> None:
+        """Draws a curve of a chart in one of the colours of `transformer.style`."""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        pattern = f' stroke-dasharray="{dashes}"' if dashes else ""
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{paint(colour)}" stroke-width="2"{pattern}/>')
+
+    def grid_line(self, left: float, right: float, y: float) -> None:
+        """Draws a horizontal line behind the curves of a chart."""
+        self.parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="{paint("line")}"/>')
+
     def arrow(self, *points: Point) -> None:
         """Draws a line through points that ends in an arrowhead."""
         self.line(*points)
@@ -154,7 +167,7 @@ class Drawing:
         """Draws a grid whose true cells are filled; x and y are its upper left corner."""
         for i, row in enumerate(rows):
             for j, filled in enumerate(row):
-                fill = f'fill="{TINTS["feed-forward"]}" fill-opacity="0.7"' if filled else 'fill="none"'
+                fill = f'fill="{paint("attention")}" fill-opacity="0.7"' if filled else 'fill="none"'
                 self.parts.append(
                     f'<rect x="{_n(x + j * size)}" y="{_n(y + i * size)}" width="{_n(size)}" height="{_n(size)}" '
                     f'{fill} stroke="currentColor" stroke-opacity="0.5"/>'
@@ -181,6 +194,11 @@ def write(drawings: dict[str, str]) -> None:
     FIGURES.mkdir(exist_ok=True)
     for name, text in drawings.items():
         (FIGURES / f"{name}.svg").write_text(text, encoding="utf-8")
+
+
+def paint(name: str) -> str:
+    """Returns a colour of `transformer.style` as the page has it, or in the light theme where the page has none."""
+    return f"var(--{name}, {LIGHT[name]})"
 
 
 def _n(value: float) -> str:

@@ -29,7 +29,7 @@ from transformer.inspection.page_facts import (
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
-from transformer.reporting.html import template_environment
+from transformer.reporting.html import style_sheet, template_environment
 
 MAX_PAGE: Final = 6_000_000
 """Size in bytes up to which a page embeds what fits."""
@@ -346,7 +346,7 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
 
     environment = template_environment("transformer.inspection")
     style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
-    script = "\n".join(scripts)
+    style, script = style_sheet() + style, "\n".join(scripts)
     facts = json_for_script(_with_formulas_once(data.facts))
     if limit is None:
         limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)

@@ -16,20 +16,21 @@ from transformer.inspection.gradient_norms import compared_norms, norms_by_depth
 from transformer.inspection.passes import record_pass
 from transformer.inspection.steps import make_steps
 from transformer.pipelines.auto import read_model
-from transformer.reporting.figures import new_figure
+from transformer.reporting.figures import CROSS_ATTENTION_SIDES, colour_map, draw_attention, subplots
+from transformer.style import LIGHT, SERIES
 from transformer.training.optim.schedule import make_schedule
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_LABELS: Final = 40
 """Most tokens that are written along an axis."""
 ATTENTION_BLOCKS: Final = {
-    "encoder": "Multi-head self-attention", "decoder": "Masked multi-head self-attention",
-    "cross": "Multi-head cross-attention",
-}  # fmt: skip
-"""Title of the block of each kind of attention."""
+    "encoder": ("Multi-head self-attention", "token", "token (attended to)"),
+    "decoder": ("Masked multi-head self-attention", "token", "token (attended to)"),
+    "cross": ("Multi-head cross-attention", *CROSS_ATTENTION_SIDES),
+}
+"""Title of the block of each kind of attention, and what its rows and columns are."""
 
 
 def attention(
@@ -49,27 +50,24 @@ def attention(
     """
     if kind not in ATTENTION_BLOCKS:
         raise ConfigError(f"kind={kind!r} is unknown; choose encoder, decoder or cross")
+    title, row_side, column_side = ATTENTION_BLOCKS[kind]
     recorded = record_pass(_read(model), text, target)
-    steps = [
-        step
-        for step in make_steps(recorded)
-        if step.operation.kind == "softmax" and step.block == ATTENTION_BLOCKS[kind]
-    ]
+    steps = [step for step in make_steps(recorded) if step.operation.kind == "softmax" and step.block == title]
     if layer is not None:
         steps = steps[layer - 1 : layer] if layer > 0 else []
     if not steps:
         raise ConfigError(f"this {recorded.bundle.family} model has no {kind} attention in that layer; choose another")
     heads = steps[0].output.tensor.size(1)
-    figure = new_figure(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps))
-    grid = figure.subplots(len(steps), heads, squeeze=False)
-    for row, step in enumerate(steps):
-        for head in range(heads):
-            axes = grid[row][head]
-            axes.imshow(step.output.tensor[0, head].detach().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-            names = [recorded.example.tokens.get(letter, []) for letter in step.output.axes[-2:]]
-            _label(axes, names[1], names[0])
+    figure, grid = subplots(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps), len(steps), heads, squeeze=False)
+    for step, panels in zip(steps, grid, strict=True):
+        rows, columns = (recorded.example.tokens.get(letter, []) for letter in step.output.axes[-2:])
+        rows, columns = (tokens if len(tokens) <= MAX_LABELS else [] for tokens in (rows, columns))
+        for head, axes in enumerate(panels):
+            draw_attention(axes, step.output.tensor[0, head], rows, columns, largest=1.0, font_size=6)
             axes.set_title(f"{step.section.split()[-2]} {step.section.split()[-1]}, head {head + 1}", fontsize=8)
-    figure.suptitle(ATTENTION_BLOCKS[kind])
+    figure.supylabel(row_side, fontsize=8)
+    figure.supxlabel(column_side, fontsize=8)
+    figure.suptitle(title)
     return figure
 
 
@@ -86,9 +84,8 @@ def positions(d_model: int = 128, length: int = 64, dimensions: Sequence[int] | 
     if length < 1:
         raise ConfigError(f"length={length} is below 1; choose a positive number")
     table = sinusoid(length, d_model)
-    figure = new_figure(12.0, 3.6)
-    heat, curves, products = figure.subplots(1, 3)
-    shown = heat.imshow(table.numpy(), cmap="RdBu", vmin=-1, vmax=1, aspect="auto")
+    figure, (heat, curves, products) = subplots(12.0, 3.6, 1, 3)
+    shown = heat.imshow(table.numpy(), cmap=colour_map("signed"), vmin=-1, vmax=1, aspect="auto")
     figure.colorbar(shown, ax=heat)
     heat.set(xlabel="dimension", ylabel="position", title="PE(pos, dimension)")
     if dimensions is None:
@@ -127,10 +124,9 @@ def schedule(
         raise ConfigError(f"steps={steps} and warmup_steps={warmup_steps} must be positive; choose others")
     rate = make_schedule(name, d_model=d_model, peak=peak, warmup_steps=warmup_steps, decay_steps=steps)
     shown = torch.linspace(1, steps, min(steps, 1000)).long().tolist()
-    figure = new_figure(7.0, 4.0)
-    axes = figure.subplots()
+    figure, axes = subplots(7.0, 4.0)
     axes.plot(shown, [rate(step) for step in shown])
-    axes.axvline(warmup_steps, color="tab:gray", linestyle=":", label=f"end of the warm-up, step {warmup_steps:,}")
+    axes.axvline(warmup_steps, color=LIGHT["soft"], linestyle=":", label=f"end of the warm-up, step {warmup_steps:,}")
     axes.set(xlabel="step", ylabel="learning rate", title=f"schedule {name!r}")
     axes.legend()
     return figure
@@ -145,8 +141,7 @@ def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Fi
         target: Its translation; default: the model's own.
     """
     series = compared_norms(record_pass(_read(model), text, target))
-    figure = new_figure(9.0, 4.5)
-    axes = figure.subplots()
+    figure, axes = subplots(9.0, 4.5)
     labels = max(([value["label"] for value in one["values"]] for one in series), key=len)
     for one in series:
         norms = {value["label"]: value["norm"] for value in one["values"]}
@@ -173,18 +168,17 @@ def untrained_gradients(depths: Sequence[int] = (6, 12)) -> "Figure":
         raise ConfigError(f"depths={list(depths)} are not in 2 to 48; choose others")
     from matplotlib.ticker import LogLocator
 
-    figure = new_figure(4.8, 4.2)
-    axes = figure.subplots()
+    figure, axes = subplots(4.8, 4.2)
     for place, one in enumerate(norms_by_depth(depths)):
         is_post = place >= len(depths)
         layers = range(1, len(one["values"]) + 1)
-        axes.semilogy(layers, one["values"], "o-" if is_post else "s--", ms=4, color=f"C{place}", label=one["name"])
+        axes.semilogy(layers, one["values"], "o-" if is_post else "s--", ms=4, label=one["name"])
     axes.set(xlabel="decoder layer", ylabel="norm of the gradient of $W_2$", title="gradients of untrained models")
     axes.set_xticks(range(0, max(depths) + 1, max(1, max(depths) // 6)))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
-    axes.grid(alpha=0.3)
+    axes.grid(color=LIGHT["line"])
     figure.legend(loc="outside lower center", ncols=2, fontsize=9)
     return figure
 
@@ -197,13 +191,12 @@ def complexity(costs: Sequence[Cost]) -> "Figure":
 
     Source: Vaswani et al. 2017, Table 1.
     """
-    figure = new_figure(13.0, 5.2)
-    panels = figure.subplots(1, 4)
+    figure, panels = subplots(13.0, 5.2, 1, 4)
     widths, lengths = sorted({cost.d for cost in costs}), sorted({cost.n for cost in costs})
-    for colour, layer in enumerate(TABLE):
+    for colour, layer in zip(SERIES, TABLE, strict=False):
         for width in widths:
             rows = [cost for cost in costs if cost.layer == layer and cost.d == width]
-            style = {"color": f"C{colour}", "alpha": 0.35 + 0.65 * (widths.index(width) + 1) / len(widths)}
+            style = {"color": colour, "alpha": 0.35 + 0.65 * (widths.index(width) + 1) / len(widths)}
             shown = ("seconds", "memory") if width != widths[-1] else ("seconds", "memory", "sequential", "path")
             for panel, quantity in zip(panels, shown, strict=False):
                 values = [getattr(row, quantity) for row in rows]
@@ -247,8 +240,7 @@ def scaling(results: Path | str) -> "Figure":
             raise ValueError("no runs, or sizes below 1")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"{results} has no list of runs with parameters, pairs and loss; give another file") from error
-    figure = new_figure(10.0, 4.0)
-    panels = figure.subplots(1, 2, sharey=True)
+    figure, panels = subplots(10.0, 4.0, 1, 2, sharey=True)
     for panel, key, other, name in ((panels[0], 0, 1, "parameters"), (panels[1], 1, 0, "sentence pairs")):
         for value in sorted({point[other] for point in points}):
             line = sorted((point[key], point[2]) for point in points if point[other] == value)
@@ -263,34 +255,9 @@ def scaling(results: Path | str) -> "Figure":
     return figure
 
 
-def save(figure: "Figure", path: Path) -> None:
-    """Writes a figure as the ending of the file says, svg, pdf or png.
-
-    Raises:
-        ConfigError: The ending is none of these.
-    """
-    from matplotlib import rc_context
-
-    from transformer.storage.atomic import atomic_file
-
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("svg", "pdf", "png"):
-        raise ConfigError(f"output={str(path)!r} ends in neither .svg, .pdf nor .png; choose one of them")
-    same_each_time = {"Date": None} if kind == "svg" else None
-    with atomic_file(path) as file, rc_context({"svg.fonttype": "none", "svg.hashsalt": "transformer"}):
-        figure.savefig(file, format=kind, dpi=150, metadata=same_each_time)
-
-
 def _read(model: Path | str) -> Bundle:
     """Reads a model in float32, with a note if it is stored in int8."""
     bundle = read_model(Path(model), None)
     if bundle.rounding_note:
         note(bundle.rounding_note)
     return bundle
-
-
-def _label(axes: "Axes", columns: Sequence[str], rows: Sequence[str]) -> None:
-    """Writes tokens along both axes where they can be read."""
-    for set_ticks, names, turn in ((axes.set_xticks, columns, 90), (axes.set_yticks, rows, 0)):
-        if 0 < len(names) <= MAX_LABELS:
-            set_ticks(range(len(names)), [name.replace("$", r"\$") for name in names], fontsize=6, rotation=turn)

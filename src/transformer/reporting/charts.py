@@ -30,7 +30,7 @@ class Series:
 
 def line_chart(title: str, series: Sequence[Series]) -> Markup | None:
     """Draws curves over the steps of a run; returns None if all series are empty."""
-    drawn = [(index, curve) for index, curve in enumerate(series) if curve.points]
+    drawn = [(index, curve) for index, curve in enumerate(series, start=1) if curve.points]
     if not drawn:
         return None
     xs = [x for _, curve in drawn for x, _ in curve.points]
@@ -38,7 +38,7 @@ def line_chart(title: str, series: Sequence[Series]) -> Markup | None:
     x_ticks, y_ticks = ticks(min(0.0, *xs), max(xs)), ticks(min(ys), max(ys))
     x_scale = _scale(x_ticks[0], max(x_ticks[-1], *xs), LEFT, WIDTH - RIGHT)
     y_scale = _scale(y_ticks[0], y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    keys = [Markup('<span class="key k{}">{}</span>').format(index, curve.name) for index, curve in drawn]
+    keys = [Markup('<span class="key series-{}">{}</span>').format(index, curve.name) for index, curve in drawn]
     curves = [_curve(index, curve, x_scale, y_scale) for index, curve in drawn]
     return _figure(title, HEIGHT, [*_grid(x_ticks, y_ticks, x_scale, y_scale), *curves], keys if len(keys) > 1 else [])
 
@@ -102,8 +102,10 @@ def thin(points: list[Point]) -> list[Point]:
 
 def _curve(index: int, series: Series, x_scale: Callable[[float], float], y_scale: Callable[[float], float]) -> Markup:
     coordinates = " ".join(f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in thin(series.points))
-    line = Markup('<polyline class="l{}" points="{}"/>').format(index, coordinates)
-    dot = Markup('<circle class="d{}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}, step {:,.0f}: {:.4g}</title></circle>')
+    line = Markup('<polyline class="series-{}" points="{}"/>').format(index, coordinates)
+    dot = Markup(
+        '<circle class="series-{}" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}, step {:,.0f}: {:.4g}</title></circle>'
+    )
     dots = [dot.format(index, x_scale(x), y_scale(y), series.name, x, y) for x, y in series.points if series.marked]
     return Markup().join([line, *dots])
 

@@ -1,9 +1,11 @@
 """HTML pages from the templates of this package."""
 
 from collections.abc import Callable
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from transformer.errors import escape_controls
+from transformer.style import css_variables
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,7 +27,15 @@ def render_page(template: str, show: Callable[[str], str] = show_controls, **val
         show: Function that makes the control characters of the page visible.
         values: Variables of the template.
     """
-    return show(template_environment("transformer.reporting").get_template(template).render(**values))
+    from markupsafe import Markup  # only where a page is written
+
+    environment = template_environment("transformer.reporting")
+    return show(environment.get_template(template).render(style=Markup(style_sheet()), **values))
+
+
+def style_sheet() -> str:
+    """Returns the style sheet that reports and the inspector share: colours, text and charts."""
+    return css_variables() + files("transformer.reporting").joinpath("templates/shared.css").read_text(encoding="utf-8")
 
 
 def template_environment(package: str) -> "Environment":

@@ -169,9 +169,9 @@ function curveChart(series, wide, label) {
   const step = niceStep(count / 8);
   for (let n = 0; n < count; n += step) root.append(svg("text", { x: x(n), y: height - 6, "text-anchor": "middle" }, String(n)));
   series.forEach((one, place) => {
-    root.append(svg("polyline", { class: `l${place % 4}`, points: [...one.values].map((value, n) => `${x(n)},${y(value)}`).join(" ") }, svg("title", {}, one.name)));
+    root.append(svg("polyline", { class: `series-${1 + (place % 5)}`, points: [...one.values].map((value, n) => `${x(n)},${y(value)}`).join(" ") }, svg("title", {}, one.name)));
   });
-  const key = el("p", { class: "keys" }, ...series.map((one, place) => el("span", { class: `key k${place % 4}` }, one.name)));
+  const key = el("p", { class: "keys" }, ...series.map((one, place) => el("span", { class: `key series-${1 + (place % 5)}` }, one.name)));
   return el("div", {}, root, key);
 }
 

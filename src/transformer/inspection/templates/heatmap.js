@@ -3,26 +3,31 @@
 const heatMaps = new Set();
 let colours = null;
 
+const probe = document.body.appendChild(el("span", { hidden: true }));
+
+/** Returns a colour of the style sheet as `rgb(...)`, in the theme that is shown. */
 function cssColour(name) {
-  const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  return [1, 3, 5].map((start) => parseInt(text.slice(start, start + 2), 16));
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
 }
+
+/** Returns a colour of the style sheet as its red, green and blue. */
+const channelsOf = (name) => cssColour(name).match(/\d+/g).map(Number);
 
 /** Returns 511 colours from the lowest number over zero (number 255) to the highest. */
 function colourTable() {
   if (colours) return colours;
-  const stops = ["--low-2", "--low-1", "--zero", "--high-1", "--high-2"].map(cssColour);
+  const stops = ["negative", "negative-half", "zero", "positive-half", "positive"].map(channelsOf);
   const ramp = new Uint32Array(511);
   for (let n = 0; n < 511; n += 1) {
     const place = (n / 510) * 4, stop = Math.min(3, Math.floor(place)), part = place - stop;
     const [red, green, blue] = stops[stop].map((from, channel) => Math.round(from + (stops[stop + 1][channel] - from) * part));
     ramp[n] = 0xff000000 | (blue << 16) | (green << 8) | red;
   }
-  const [red, green, blue] = cssColour("--masked");
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const [red, green, blue] = channelsOf("masked");
   colours = {
-    ramp, masked: (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0, text: css("--text"), soft: css("--soft"),
-    page: css("--page"), mark: css("--mark"),
+    ramp, masked: (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0, text: cssColour("text"), soft: cssColour("soft"),
+    page: cssColour("page"), mark: cssColour("mark"),
   };
   return colours;
 }

@@ -1,6 +1,5 @@
 // Pictures: the image that a model reads, with its patches, and attention from one token laid over it.
 
-const OVERLAY = "230, 85, 13"; // on top of any picture, light or dark
 const patchName = (token) => facts.tokens.T[token];
 
 /** Returns the image as a small canvas, with the normalization of its pixels undone. */
@@ -68,24 +67,27 @@ class Picture {
       context.strokeRect(...this.place(token));
     };
     for (const token of [this.query, ...this.marked]) {
-      box(token, "#000", 5);
-      box(token, token === this.query ? "#fff" : "#ffd23f", 2.5);
+      box(token, cssColour("picture-dark"), 5);
+      box(token, cssColour(token === this.query ? "picture-light" : "picture-mark"), 2.5);
     }
   }
 
   drawWeights(context) {
     const { weights, largest } = this.options;
-    context.fillStyle = "rgba(255, 255, 255, 0.35)"; // pale, so that the weights stand out of dark and light pictures
+    context.fillStyle = cssColour("picture-light");
+    context.globalAlpha = 0.35; // pale, so that the weights stand out of dark and light pictures
     context.fillRect(0, 0, this.image.width, this.image.height);
+    context.fillStyle = cssColour("attention");
     for (let token = 1; token < weights.length; token += 1) {
-      context.fillStyle = `rgba(${OVERLAY}, ${0.9 * Math.min(1, weights[token] / (largest || 1))})`;
+      context.globalAlpha = 0.9 * Math.min(1, weights[token] / (largest || 1));
       context.fillRect(...this.place(token));
     }
+    context.globalAlpha = 1;
   }
 
   drawGrid(context, scale) {
     const [height, width] = facts.picture.patch, [bottom, right] = [this.rows * height, this.columns * width];
-    context.fillStyle = "rgba(128, 128, 128, 0.8)";
+    context.fillStyle = cssColour("picture-grid");
     for (let column = 0; column <= this.columns; column += 1) context.fillRect(column * width - 0.5 / scale, 0, 1 / scale, bottom);
     for (let row = 0; row <= this.rows; row += 1) context.fillRect(0, row * height - 0.5 / scale, right, 1 / scale);
   }

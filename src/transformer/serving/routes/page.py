@@ -1,4 +1,4 @@
-"""The web page at `/`, which translates as one types. Its files in `serving/page` are served as they are."""
+"""The web page at `/`, which translates as one types. Its files are in `serving/page`."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from transformer.serving.errors import ServiceError
 from transformer.serving.operations import Call, Operation
 from transformer.serving.routes.health import error_form
+from transformer.style import css_variables
 
 INDEX: Final = "index.html"
 CONTENT_TYPES: Final = {
@@ -57,6 +58,8 @@ def page_files() -> dict[str, PageFile]:
         extension = file.name[file.name.rfind(".") :]
         if extension in CONTENT_TYPES:
             content = file.read_bytes()
+            if extension == ".css":
+                content = css_variables().encode() + content
             etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
             page[file.name] = PageFile(content, CONTENT_TYPES[extension], etag)
     return page
