@@ -38,6 +38,8 @@ def attention(
 ) -> "Figure":
     """Draws the attention weights of every head, one row of pictures for each layer.
 
+    A row of cross-attention bears the token that is predicted.
+
     Args:
         model: Folder of the model.
         text: Text that the model reads.
@@ -61,6 +63,7 @@ def attention(
     figure, grid = subplots(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps), len(steps), heads, squeeze=False)
     for step, panels in zip(steps, grid, strict=True):
         rows, columns = (recorded.example.tokens.get(letter, []) for letter in step.output.axes[-2:])
+        rows = recorded.label_names if kind == "cross" else rows
         rows, columns = (tokens if len(tokens) <= MAX_LABELS else [] for tokens in (rows, columns))
         for head, axes in enumerate(panels):
             draw_attention(axes, step.output.tensor[0, head], rows, columns, largest=1.0, font_size=6)

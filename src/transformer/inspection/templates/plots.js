@@ -23,9 +23,12 @@ function attentionThumb(entry, head, values, choose) {
   return el("button", { class: "thumb", "aria-label": `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, click: () => choose(entry, head), pointermove: point }, canvas, el("small", {}, `head ${head + 1}${isMuted ? ", muted" : ""}`));
 }
 
+/** Returns the labels of the rows of attention weights: of cross-attention, the tokens that are predicted. */
+const rowTokens = (entry, count) => (entry.kind === "cross-attention" && facts.labels.length === count ? facts.labels : tokensOf(entry.rows, count));
+
 /** Says which token attends to which. */
 function attends(entry, rows, columns, row, column) {
-  return `${tokensOf(entry.rows, rows)?.[row] ?? row} attends to ${tokensOf(entry.columns, columns)?.[column] ?? column}`;
+  return `${rowTokens(entry, rows)?.[row] ?? row} attends to ${tokensOf(entry.columns, columns)?.[column] ?? column}`;
 }
 
 async function attentionPage() {
@@ -38,8 +41,9 @@ async function attentionPage() {
     map?.remove();
     const part = { ...facts.steps[entry.step].output, key: "y", values: await tensor(entry.tensor) };
     map = new HeatMap(part, {
-      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : "Rows attend to columns; each row sums to 1. "}`, stepLink(facts.steps[entry.step], "forward")),
-      name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, tokens: tokensOf, lead: { h: head },
+      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : `Rows${entry.kind === "cross-attention" ? " (predicted tokens)" : ""} attend to columns; each row sums to 1. `}`, stepLink(facts.steps[entry.step], "forward")),
+      name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, lead: { h: head },
+      tokens: (letter, count) => (letter === entry.rows ? rowTokens(entry, count) : tokensOf(letter, count)),
       describe: (one, index) => attends(entry, ...one.shape.slice(-2), ...index.slice(-2)),
       maxHeight: 560,
     });
@@ -72,7 +76,7 @@ async function alignment(entries) {
     if (!values) return holder.replaceChildren(absentText());
     const heads = values.length / rows / columns;
     const weight = (row, column) => mean(range(heads).map((head) => values[(head * rows + row) * columns + column]));
-    const source = tokensOf(entry.columns, columns) ?? range(columns).map(String), target = facts.labels.length === rows ? facts.labels : tokensOf(entry.rows, rows);
+    const source = tokensOf(entry.columns, columns) ?? range(columns).map(String), target = rowTokens(entry, rows);
     const place = (labels) => {
       let x = 10;
       return labels.map((label) => { const width = textWidth(label) * 1.2 + 18, middle = x + width / 2; x += width; return { label, middle, end: x }; });
