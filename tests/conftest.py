@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import pytest
@@ -11,6 +13,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 import commands
+from opened import CHROMIUM
 from samples import ROOT, digit_pairs, tiny_recipe, write_lines
 from shapes import begin_test, unchecked_shapes
 from skipped import skip_summary
@@ -126,3 +129,14 @@ def tiny_run(digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathF
             train(parse_recipe(tiny_recipe(digit_corpus, **training)), folder / "tiny", quiet=True)
             (folder / "done").touch()
     return folder / "tiny"
+
+
+@pytest.fixture(scope="module")  # while it is open, no other test of its process can run an event loop
+def browser() -> Iterator[Any]:
+    """Starts Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield browser
+        browser.close()

@@ -1,12 +1,11 @@
 """The built documentation in a browser; `make docs` builds it."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from opened import CHROMIUM, NEEDS_BROWSER
+from opened import NEEDS_BROWSER
 from samples import ROOT
 
 SITE = ROOT / "docs" / "_build" / "html"
@@ -18,17 +17,6 @@ pytestmark = [
     *NEEDS_BROWSER,
     pytest.mark.skipif(not (SITE / "index.html").exists(), reason="the site is not built; run make docs"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Starts Chromium for all pages."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -201,7 +201,9 @@ ONE_LETTER: Final = regex.compile(r"(?<![^\s])(?<letter>\p{L}\p{M}*)\.[ ](?=\S)"
 """Pattern of a word of one letter with a full stop and the white space after it."""
 _INITIAL_BEFORE: Final = regex.compile(r"(?:^|[\s.])\p{L}\p{M}*\.\Z")
 _NEXT: Final = regex.compile(r"(?<word>[\p{L}\p{M}'’]+)(?<period>\.?)")
-_LOWER: Final = regex.compile(r"(?!\p{Georgian})\p{Ll}")
+LOWER: Final = r"(?!\p{Georgian})\p{Ll}"
+"""Pattern of a lower-case letter; Georgian has no capitals in sentences."""
+_LOWER: Final = regex.compile(LOWER)
 _MAX_WORD: Final = 40
 
 

@@ -20,10 +20,11 @@ _SIGN: Final = (
 _APOSTROPHE: Final = r"(?<![\p{L}\p{N}])['’]|['’](?![\p{L}\p{N}])"
 _ENCLOSING: Final = rf"{_TAG}|[\p{{Ps}}\p{{Pe}}\p{{Pi}}\"`<>«»”]|{_APOSTROPHE}|[\p{{Pf}}](?<!’)"
 _HIDDEN: Final = rf"[{SPACE}]|{_ENCLOSING}|{INVISIBLE}"
-_MARKS: Final = r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}…⋯]"
+MARKS: Final = r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}…⋯]"
+"""Pattern of a mark that may end a sentence."""
 _DECOMPOSED: Final = r"\p{L}[\u0300-\u036f\u0653-\u0655\u3099\u309a]++|[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?"
 _CHANGED: Final = regex.compile(
-    rf"(?<marks>{_MARKS}++)(?<after>(?:{_REFERENCE}|{_SIGN}|{_HIDDEN})*+)|(?<letter>{_DECOMPOSED})|(?:{_HIDDEN})++"
+    rf"(?<marks>{MARKS}++)(?<after>(?:{_REFERENCE}|{_SIGN}|{_HIDDEN})*+)|(?<letter>{_DECOMPOSED})|(?:{_HIDDEN})++"
 )
 _PLAIN: Final = regex.compile(r"(?:[\w.,;:!?-]|(?<=\w)'(?=\w)| (?! ))*+", regex.ASCII)
 _SPACE: Final = regex.compile(rf"[{SPACE}]")
@@ -34,7 +35,7 @@ _CLOSING: Final = regex.compile(
     rf"(?:\s+(?:[\p{{Pe}}\p{{Pf}}]+|{_REFERENCE})(?=\s|\Z))?"
 )
 """What belongs to the sentence whose full stop it follows; in French, a space may be before it."""
-_END: Final = regex.compile(rf"{_MARKS}|[:\p{{Pf}}\"]")
+_END: Final = regex.compile(rf"{MARKS}|[:\p{{Pf}}\"]")
 _LONGEST_BRACKET, _LONGEST_GAP = 1000, 40
 _BRACKET: Final = regex.compile(r"\p{Pe}")
 

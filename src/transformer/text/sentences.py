@@ -9,8 +9,8 @@ from sentencex.sentencex import segment
 
 from transformer.text.languages import base_language
 from transformer.text.normalization import remove_invisible
-from transformer.text.one_letter_words import ONE_LETTER, one_letter_word_ends, starts_sentence
-from transformer.text.plain_copy import PlainCopy
+from transformer.text.one_letter_words import LOWER, ONE_LETTER, one_letter_word_ends, starts_sentence
+from transformer.text.plain_copy import MARKS, PlainCopy
 from transformer.text.reported_speech import has_reporting_clause
 
 BLOCK: Final = 4096
@@ -32,14 +32,14 @@ _ORDINAL_LANGUAGES: Final = frozenset(
 )
 """Languages that write ordinal numbers with a period: `am 3. Oktober`."""
 _NOUNS_WITH_CAPITALS: Final = frozenset({"de", "lb"})
-_CONTINUED: Final = regex.compile(r"[\p{Pd},;:]|(?!\p{Georgian})\p{Ll}")
+_CONTINUED: Final = regex.compile(rf"[\p{{Pd}},;:]|{LOWER}")
 """Start of a text that continues a sentence after a quote, a bracket or an ellipsis."""
-_CONTINUED_DASH: Final = regex.compile(r"\p{Pd}+ ?(?!\p{Georgian})\p{Ll}")
+_CONTINUED_DASH: Final = regex.compile(rf"\p{{Pd}}+ ?{LOWER}")
 _WORD: Final = regex.compile(r"[\p{L}'’]+")
 _FALLBACK: Final = regex.compile(r"[.!?\p{Sentence_Break=STerm}]++\s+(?=[^\p{Ll}])")
 """Ends in a text that sentencex cannot read."""
 _LETTER: Final = regex.compile(r"\p{L}")
-_MARK: Final = regex.compile(r"[\p{Sentence_Break=STerm}\p{Sentence_Break=ATerm}…⋯;\n\r\x85\u2028\u2029]")
+_MARK: Final = regex.compile(rf"{MARKS}|[;\n\r\x85\u2028\u2029]")
 """Character that may end a sentence."""
 CLUSTER: Final = regex.compile(r"\X")
 """Pattern of a grapheme cluster: what a reader sees as one character."""

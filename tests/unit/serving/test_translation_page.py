@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from opened import CHROMIUM, NEEDS_BROWSER
+from opened import NEEDS_BROWSER
 from serving_app import TEST_SECONDS, fake_services, running_app
 from serving_fakes import FakeEngine
 from transformer.serving.keys import add_key
 from transformer.serving.routes.page import page_files
+from transformer.serving.settings import Limits
 
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 pytestmark = NEEDS_BROWSER
@@ -23,16 +24,6 @@ pytestmark = NEEDS_BROWSER
 TEXT = "The weather is lovely today. Shall we go for a walk?\n\nWe could meet at the river."
 ATTACK = """<script>window.hacked = 1</script> <img src=x onerror="window.hacked = 1"> &amp; <b>Bold words</b>."""
 MARKED = "#{} .marked-word"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -302,8 +293,7 @@ def test_page_asks_again_when_the_server_cannot_be_reached(browser: Any, address
 
 def test_text_beyond_the_limit_is_not_sent(browser: Any) -> None:
     """Catches a limit that counts UTF-16 units, and a request that the server would refuse."""
-    limits = {"characters": 5}
-    with running_app(fake_services(limits=limits)) as address, opened(browser, address) as page:
+    with running_app(fake_services(limits=Limits(characters=5))) as address, opened(browser, address) as page:
         translate(page, "😀😀😀😀😀")
         page.fill("#source", "😀😀😀😀😀😀")
         wait_for_message(page, "The text is longer than this server allows.")

@@ -98,6 +98,13 @@ def language_model_files(config: Config) -> dict[str, object]:
     return {GENERATION: {**known, "max_length": values["seq_len"], **_bad_words((pad, bos), eos)}}
 
 
+def encoder_decoder_files(config: Config) -> dict[str, object]:
+    """Returns generation_config.json, by its name, for an encoder-decoder model."""
+    values = config.model_dump()
+    start, end, pad = (values[f"{role}_id"] for role in ("start", "eos", "pad"))
+    return {GENERATION: generation_config(start, end, pad, values["tgt_seq_len"])}
+
+
 def generation_config(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, object]:
     """Returns a generation_config.json with which `transformers` generates the same texts as this package.
 

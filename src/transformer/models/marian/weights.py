@@ -11,7 +11,7 @@ from transformer.blocks import halved_sinusoid
 from transformer.config import JsonObject
 from transformer.errors import BundleError
 from transformer.models.huggingface.format import MAX_SIZE, HuggingFaceFormat
-from transformer.models.huggingface.generation_config import GENERATION, generation_config
+from transformer.models.huggingface.generation_config import encoder_decoder_files
 from transformer.models.huggingface.key_mapping import (
     ACTIVATION_NAMES,
     PUBLISHED_ACTIVATIONS,
@@ -283,12 +283,7 @@ def _to_published_order(config: MarianConfig, rows: Tensor, start: int) -> Tenso
     return published_rows
 
 
-def write_files(config: MarianConfig) -> dict[str, object]:
-    """Returns the generation settings for translations."""
-    return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
-
-
 FORMAT: Final = MarianFormat(
     ("marian",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
-    ids=IDS, required=tuple(IDS), write_files=write_files,
+    ids=IDS, required=tuple(IDS), write_files=encoder_decoder_files,
 )  # fmt: skip

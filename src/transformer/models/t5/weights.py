@@ -5,7 +5,7 @@ from typing import Final
 
 from transformer.config import JsonObject
 from transformer.models.huggingface.format import HuggingFaceFormat
-from transformer.models.huggingface.generation_config import GENERATION, generation_config
+from transformer.models.huggingface.generation_config import encoder_decoder_files
 from transformer.models.huggingface.key_mapping import (
     PUBLISHED_ACTIVATIONS,
     ParameterMapping,
@@ -75,11 +75,6 @@ def write_settings(config: T5Config) -> dict[str, object]:
     }  # fmt: skip
 
 
-def write_files(config: T5Config) -> dict[str, object]:
-    """Returns the generation settings for texts."""
-    return {GENERATION: generation_config(config.start_id, config.eos_id, config.pad_id, config.tgt_seq_len)}
-
-
 def weight_names(config: T5Config) -> list[ParameterMapping]:
     """Maps the weight names of T5 to the parameters here."""
     shares_output = config.share_embeddings == "all"
@@ -132,5 +127,6 @@ FORMAT: Final = HuggingFaceFormat(
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
     },
     required=("eos_id", "start_id"),
-    write_files=write_files, ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    write_files=encoder_decoder_files,
+    ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )  # fmt: skip
