@@ -21,7 +21,7 @@ def test_drawings_are_those_of_their_script(script: str) -> None:
     assert drawings
     for name, draw in drawings.items():
         svg = draw().svg()
-        assert svg == (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), f"run python tools/figures/{script}.py"
+        assert svg == (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), f"run python tools/figures {script}"
         assert 'fill="#' not in re.sub(r"<rect[^>]*>", "", svg), f"{name}: lines and letters take the page's colour"
 
 
@@ -37,8 +37,8 @@ def test_plots_are_those_of_their_script(script: str, tmp_path: Path) -> None:
     for name, draw in plots.items():
         save(draw(), name, tmp_path)
         made, committed = (split_numbers((folder / f"{name}.svg").read_text("utf-8")) for folder in (tmp_path, FIGURES))
-        assert made[0] == committed[0], f"run python tools/figures/{script}.py"
-        assert made[1] == pytest.approx(committed[1], abs=0.01), f"run python tools/figures/{script}.py"
+        assert made[0] == committed[0], f"run python tools/figures {script}"
+        assert made[1] == pytest.approx(committed[1], abs=0.01), f"run python tools/figures {script}"
 
 
 def split_numbers(svg: str) -> tuple[str, list[float]]:

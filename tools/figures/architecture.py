@@ -1,15 +1,8 @@
-"""Drawings of the model, its layers and its attention.
+"""Drawings of the model, its layers and its attention."""
 
-Usage: python tools/figures/architecture.py
-"""
-
-import sys
 from itertools import pairwise
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.svg import Box, Drawing, write
+from figures.svg import Box, Drawing
 
 
 def residual(drawing: Drawing, start: float, box: Box, end: Box, side: int) -> None:
@@ -205,6 +198,3 @@ DRAWINGS = {
     "multi-head-attention": multi_head_attention,
     "norm-orders": norm_orders,
 }
-
-if __name__ == "__main__":
-    write({name: draw().svg() for name, draw in DRAWINGS.items()})

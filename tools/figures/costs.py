@@ -1,15 +1,9 @@
-"""Plots of the measured costs of self-attention, recurrence and convolution.
-
-Usage: python tools/figures/costs.py
-"""
+"""Plots of the measured costs of self-attention, recurrence and convolution."""
 
 import math
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.svg import Drawing, Point, write
+from figures.svg import Drawing, Point
 from transformer.inspection.complexity import TABLE, read_costs
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "epyc-zen3-2-cores" / "complexity.json"
@@ -58,6 +52,3 @@ def costs() -> Drawing:
 
 
 DRAWINGS = {"costs": costs}
-
-if __name__ == "__main__":
-    write({name: draw().svg() for name, draw in DRAWINGS.items()})

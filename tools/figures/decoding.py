@@ -1,14 +1,6 @@
-"""Drawings of teacher forcing and of a beam search.
+"""Drawings of teacher forcing and of a beam search."""
 
-Usage: python tools/figures/decoding.py
-"""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.svg import Drawing, write
+from figures.svg import Drawing
 
 
 def teacher_forcing() -> Drawing:
@@ -63,6 +55,3 @@ def beam() -> Drawing:
 
 
 DRAWINGS = {"teacher-forcing": teacher_forcing, "beam": beam}
-
-if __name__ == "__main__":
-    write({name: draw().svg() for name, draw in DRAWINGS.items()})

@@ -1,14 +1,6 @@
-"""Drawing of the masks of attention.
+"""Drawing of the masks of attention."""
 
-Usage: python tools/figures/masks.py
-"""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.svg import Drawing, write
+from figures.svg import Drawing
 
 TOKENS = ("A", "man", "sleeps", ".", "PAD")
 
@@ -34,6 +26,3 @@ def masks() -> Drawing:
 
 
 DRAWINGS = {"masks": masks}
-
-if __name__ == "__main__":
-    write({name: draw().svg() for name, draw in DRAWINGS.items()})

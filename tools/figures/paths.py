@@ -1,14 +1,6 @@
-"""Drawing of the paths between two positions in the layers that the paper compares.
+"""Drawing of the paths between two positions in the layers that the paper compares."""
 
-Usage: python tools/figures/paths.py
-"""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.svg import Drawing, Point, paint, write
+from figures.svg import Drawing, Point, paint
 
 N, STEP, LEFT = 9, 27, 118
 
@@ -65,6 +57,3 @@ def paths() -> Drawing:
 
 
 DRAWINGS = {"paths": paths}
-
-if __name__ == "__main__":
-    write({name: draw().svg() for name, draw in DRAWINGS.items()})

@@ -1,16 +1,7 @@
-"""Plots of the sinusoidal positional encoding.
-
-Usage: python tools/figures/positions.py
-"""
-
-import sys
-from pathlib import Path
+"""Plots of the sinusoidal positional encoding."""
 
 from matplotlib.figure import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.plots import save
 from transformer.blocks import sinusoid
 from transformer.reporting.figures import colour_map, subplots
 from transformer.style import LIGHT
@@ -37,7 +28,3 @@ def dot_products() -> Figure:
 
 
 PLOTS = {"positions-heat-map": heat_map, "positions-dot-products": dot_products}
-
-if __name__ == "__main__":
-    for name, draw in PLOTS.items():
-        save(draw(), name)

@@ -1,18 +1,11 @@
-"""Plots of what `benchmarks/training/residuals.py` measured.
-
-Usage: python tools/figures/residuals.py
-"""
+"""Plots of what `benchmarks/training/residuals.py` measured."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.plots import save
 from transformer.reporting.figures import subplots
 from transformer.style import LIGHT, SERIES
 
@@ -61,7 +54,3 @@ def training() -> Figure:
 
 
 PLOTS = {"residual-gradients": gradients, "residual-training": training}
-
-if __name__ == "__main__":
-    for name, draw in PLOTS.items():
-        save(draw(), name)

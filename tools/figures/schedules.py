@@ -1,14 +1,6 @@
-"""Plot of learning rates over the steps of a run.
+"""Plot of learning rates over the steps of a run."""
 
-Usage: python tools/figures/schedules.py
-"""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from figures.svg import Drawing, write
+from figures.svg import Drawing
 from transformer.training.optim.schedule import Schedule, cosine_schedule, paper_peak, paper_schedule
 
 STEPS = 20_000
@@ -44,6 +36,3 @@ def schedules() -> Drawing:
 
 
 DRAWINGS = {"schedules": schedules}
-
-if __name__ == "__main__":
-    write({name: draw().svg() for name, draw in DRAWINGS.items()})

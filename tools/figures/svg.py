@@ -189,13 +189,6 @@ class Drawing:
         return "\n".join([head, *self.parts, "</svg>", ""])
 
 
-def write(drawings: dict[str, str]) -> None:
-    """Writes drawings, given by name, to the figures of the documentation."""
-    FIGURES.mkdir(exist_ok=True)
-    for name, text in drawings.items():
-        (FIGURES / f"{name}.svg").write_text(text, encoding="utf-8")
-
-
 def paint(name: str) -> str:
     """Returns a colour of `transformer.style` as the page has it, or in the light theme where the page has none."""
     return f"var(--{name}, {LIGHT[name]})"
