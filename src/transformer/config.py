@@ -80,7 +80,7 @@ def describe_error(error: Exception) -> str:
 
 
 def _describe(entry: ErrorDetails, max_depth: int | None) -> tuple[str, str]:
-    """Returns the subject of a problem, and the rule that it breaks; the rule is empty if the subject says it all."""
+    """Returns the subject of a problem, and the rule that it breaks; some subjects need none."""
     location = enumerate(entry["loc"])
     key = ".".join(str(part) for n, part in location if max_depth is None or n < max_depth or isinstance(part, int))
     kind = entry["type"]

@@ -13,7 +13,7 @@ REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def find_model(path: Path) -> Path:
-    """Returns a path that exists as it is, and the folder of a model that is installed or in the cache by its name.
+    """Resolves the name of an installed or cached model to its folder; returns existing paths unchanged.
 
     Raises:
         BundleError: The path does not exist, nor a model of this name.
@@ -40,7 +40,7 @@ def find_model(path: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Returns the folder in which the Hugging Face libraries keep models, from the variables that they read."""
+    """Returns the cache folder of the Hugging Face libraries, which they read from environment variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _expand_path(os.environ[variable])

@@ -168,7 +168,7 @@ def _describe_tensor(tensor: Tensor) -> str:
 
 
 def _check_ties(model: nn.Module, tied: dict[str, str]) -> None:
-    """Checks that the stored ties are those of the model as built, for which alone shapes are checked."""
+    """Checks that the stored ties are those of the built model, whose shapes are checked."""
     expected = tensors_and_ties(model)[1]
     if tied != expected:
         raise BundleError(f"tied: {tied} is not {expected}, as the configuration has it")

@@ -1,4 +1,4 @@
-"""Command-line options made from the fields of a dataclass, whose annotations say all that they need."""
+"""Command-line options generated from the annotated fields of a dataclass."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -50,7 +50,7 @@ def check_readable(path: Path, *, may_be_folder: bool = False) -> None:
 
 
 def check_image_file(path: Path) -> None:
-    """Checks that a file is an image that can be read; pipes are not opened, since they can be read only once.
+    """Checks that a file is a supported image; pipes, which can be read only once, are not opened.
 
     Raises:
         ConfigError: Pillow is not installed.

@@ -110,7 +110,7 @@ class ImageProcessor:
 
 
 def check_image(path: Path) -> None:
-    """Checks by the beginning of a file that it is an image that can be read.
+    """Checks by its first bytes that a file is a supported image.
 
     Raises:
         ConfigError: Pillow is not installed.

@@ -92,7 +92,7 @@ def read_all_pairs(
 
 
 def raise_unequal_lines(source: Path, target: Path, lines: tuple[int, int]) -> NoReturn:
-    """Raises an error that names the shorter file and, if the texts allow it, the line at which a line is missing.
+    """Raises an error that names the shorter file and, if it can be detected, the place of the missing line.
 
     Args:
         source: Source file.

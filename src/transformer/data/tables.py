@@ -180,7 +180,7 @@ def check_column_name(path: Path, name: int | str, names: Sequence[str], place: 
 
 
 class _JsonObject(dict[str, object]):
-    """A JSON object that remembers which names it has twice; the last value of each counts."""
+    """A JSON object that records its duplicate keys, of which the last one counts."""
 
     def __init__(self, fields: Sequence[tuple[str, object]]) -> None:
         super().__init__(fields)

@@ -90,7 +90,7 @@ class ConstrainedCandidate:
 
 
 def count_met_tokens(tokens: Sequence[int], constraints: Sequence[Constraint]) -> int:
-    """Counts the constraint tokens that a hypothesis has met, those of a constraint that it has begun included.
+    """Counts the constraint tokens that a hypothesis has met, including those of a constraint in progress.
 
     An occurrence counts as many tokens as its longest variant has. If several constraints begin with the same tokens,
     only one of them counts as begun. If each did, their common beginning would count for more than any complete

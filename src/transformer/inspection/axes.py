@@ -33,7 +33,7 @@ class Operand:
 
 
 class AxisLetters:
-    """Names axes of parameters by their layers, and those of activations by the axes that they come from.
+    """Names the axes of parameters by their layers, and the axes of activations by those of their inputs.
 
     Args:
         model: The model.

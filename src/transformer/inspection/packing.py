@@ -106,7 +106,7 @@ def _group_tensors(facts: PageFacts) -> dict[str, list[int]]:
 
 
 def _tensors_of(step: StepFacts, steps: list[StepFacts]) -> set[int]:
-    """Returns the tensors that the page of a step shows, with the gradients along all paths that lead to it."""
+    """Returns the tensors on the page of a step, and the gradients along all paths to it."""
     operands = [*step["inputs"], step["output"]]
     if len(step["readers"]) > 1:
         read = [part for reader in step["readers"] for part in steps[reader]["inputs"]]

@@ -206,7 +206,7 @@ def translation_example(bundle: Bundle, source: str, target: str | None, changes
 
 
 def language_model_example(bundle: Bundle, text: str, target: str | None, changes: Changes) -> Example:
-    """Returns a text each token of which is predicted from those before it."""
+    """Returns a text whose tokens are predicted from left to right."""
     if target is not None:
         raise ConfigError(f"a {bundle.family} model predicts the next token of its own text; leave --target out")
     tokenizer = bundle.tokenizers.source
@@ -299,7 +299,7 @@ def _class_labels(
 
 
 def _mask_of(rows: list[list[int]], masked: Sequence[int]) -> Tensor:
-    """Returns a mask by which all positions may be attended to but those that the user masks.
+    """Returns an attention mask that hides the positions that the user chose.
 
     Raises:
         ConfigError: A position is not within the text.

@@ -364,7 +364,7 @@ def _module_names(operation: Operation) -> set[str]:
 
 
 def _names(owner: type | None) -> list[str]:
-    """Returns the names of a class and of those that it inherits from."""
+    """Returns the names of a class and its base classes."""
     return [base.__name__ for base in owner.__mro__] if owner else []
 
 

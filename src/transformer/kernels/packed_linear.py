@@ -1,4 +1,4 @@
-"""Linear layers whose weights are packed in the order in which the kernels read them: float32, bfloat16 or int8."""
+"""Linear layers with prepacked weights, in the order in which the kernels read them: float32, bfloat16 or int8."""
 
 import ctypes
 import mmap

@@ -62,7 +62,7 @@ class Record:
 
     @property
     def last_step(self) -> int:
-        """Last step of the run, which need not be one of those that are logged."""
+        """Last step of the run, logged or not."""
         return max(0, self.saved_step, *(row["step"] for row in self.rows if row["kind"] != "skipped"))
 
     @property

@@ -151,7 +151,7 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
 
 
 def check_encodable(text: str, name: str) -> None:
-    """Rejects file names that are not UTF-8, since the files of a run, which record them, are.
+    """Rejects file names that are not UTF-8, as the files that record them are.
 
     Raises:
         ConfigError: The text cannot be encoded as UTF-8.

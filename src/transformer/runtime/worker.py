@@ -23,7 +23,7 @@ Answer = Callable[[bytes, Emit], bytes]
 
 
 def run_worker(answer: Answer, stream: socket.socket, parent: int, initialize: Callable[[], object]) -> NoReturn:
-    """Makes a process that was just forked a worker, which leaves Ctrl-C to its parent and is killed with it.
+    """Runs a worker in a forked process: it leaves Ctrl-C to its parent and is killed with it.
 
     Args:
         answer: Function that answers requests. The process ends with a traceback if it raises an exception.

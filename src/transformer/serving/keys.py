@@ -57,7 +57,7 @@ class Keys:
         return cls(hashes)
 
     def find(self, key: str) -> str | None:
-        """Returns the name of a key, or None if it is unknown; the time taken does not depend on which key it is."""
+        """Returns the name of a key in constant time, or None if it is unknown."""
         digest = hash_key(key)
         matches = [name for name, expected in self._hashes.items() if hmac.compare_digest(digest, expected)]
         return matches[0] if matches else None

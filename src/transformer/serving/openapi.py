@@ -52,7 +52,7 @@ def describe(operations: Sequence[Operation], root_path: str = "") -> dict[str, 
 
 
 def _all_schemas(operations: Sequence[Operation]) -> tuple[dict[Any, Any], dict[str, Any]]:
-    """Returns the schemas of requests and responses by number of their operation, and those that they refer to."""
+    """Returns the schemas of requests and responses by operation number, and the components that they refer to."""
     adapters: list[tuple[int, Any, TypeAdapter[Any]]] = []
     for number, operation in enumerate(operations):
         if operation.request is not None:

@@ -73,7 +73,7 @@ def markup_tokens(text: str, syntax: Syntax) -> list[Token]:
 
 
 def matching_tags(tokens: Sequence[Token]) -> dict[int, int]:
-    """Returns the index of the end tag of each start tag that has one; elements that overlap another end with it."""
+    """Maps start tags to their end tags, by index; those still open at the end of an outer element have none."""
     partners: dict[int, int] = {}
     open_tags: list[int] = []
     by_name: defaultdict[str, list[int]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A plain copy of a text in which sentence ends are searched: without quotes, brackets and signs that hide them."""
+"""A copy of a text without quotes, brackets and signs, in which sentence ends are searched."""
 
 import unicodedata
 from bisect import bisect_left

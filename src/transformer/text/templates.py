@@ -1,4 +1,4 @@
-"""Texts as units to translate and what surrounds them, which is kept as it is."""
+"""Templates of texts: units to translate, and the parts between them, which are kept."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -56,7 +56,7 @@ def tokenizer_options(files: Mapping[str, bytes]) -> JsonObject:
 
 
 def special_token_names(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Returns the special tokens of a folder by role, e.g. "unk_token": those it defines, and those of its class."""
+    """Returns the special tokens of a folder by role, e.g. "unk_token", with the defaults of its class."""
     return {role: token.content for role, token in _special_tokens(files, tokenizer_options(files)).items()}
 
 

@@ -251,7 +251,7 @@ def changed_spans(line: str, translation: str) -> list[str]:
 
 
 def _changed_numbers(line: str, translation: str) -> list[str]:
-    """Returns the numbers that a translation lacks; those that it invents, if it lacks none."""
+    """Returns the numbers that a translation lacks, or else those that it invents."""
     if Counter(_DIGITS.findall(line)) == Counter(_DIGITS.findall(translation)):
         return []
     source, target = (

@@ -24,7 +24,7 @@ ONE_THREAD: Final = dict.fromkeys(
 
 
 class Spawner:
-    """Starts the spawner process, and starts it again when it is needed after it ended."""
+    """Starts the spawner process, and restarts it on demand."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
