@@ -11,7 +11,7 @@ from transformer.data.config import DataConfig
 from transformer.data.prepare import CorpusBuilder
 from transformer.data.quality.traits import TraitCounts
 from transformer.data.report import DataReport
-from transformer.data.tokens import BLOCK_CHARACTERS, BLOCK_PAIRS, _divide
+from transformer.data.tokens import BLOCK_CHARACTERS, BLOCK_PAIRS, _make_blocks
 from transformer.errors import DataError
 from transformer.text.lines import MAX_LINE_CHARACTERS
 from transformer.tokenizers.config import TokenizerConfig
@@ -85,10 +85,10 @@ def test_traits_are_told_for_each_side(tmp_path: Path) -> None:
 def test_blocks_are_bounded_by_pairs_and_characters() -> None:
     """Catches a block of long lines that takes hundreds of times the memory of one of short lines, and a lost pair."""
     short = [(str(n), "x") for n in range(2 * BLOCK_PAIRS + 1)]
-    assert [len(block) for block in _divide(short)] == [BLOCK_PAIRS, BLOCK_PAIRS, 1]
+    assert [len(block) for block in _make_blocks(short)] == [BLOCK_PAIRS, BLOCK_PAIRS, 1]
     long = "x" * (BLOCK_CHARACTERS // 4)
     mixed = [("a", "b"), (long, long), (long, ""), (long, long), (long * 4, long), ("c", "d")]
-    blocks = list(_divide(mixed))
+    blocks = list(_make_blocks(mixed))
     assert [pair for block in blocks for pair in block] == mixed
     assert [len(block) for block in blocks] == [3, 1, 1, 1]
-    assert next(islice(_divide([]), 1), None) is None
+    assert next(islice(_make_blocks([]), 1), None) is None

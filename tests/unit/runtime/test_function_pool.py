@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -20,14 +20,22 @@ from transformer.runtime.function_pool import FunctionPool
 from transformer.runtime.pool import CAN_FORK
 
 KILLED = "a worker process was killed, perhaps for lack of memory; use fewer"
+Children = Callable[[], set[int]]
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux alone")
+
+
+@pytest.fixture
+def new_children() -> Children:
+    """Returns the child processes that were started since the test began; others may belong to a browser."""
+    known = set(child_processes())
+    return lambda: set(child_processes()) - known
 
 
 def worker_pid(number: int) -> tuple[int, int]:
     return number, os.getpid()
 
 
-def test_items_are_read_a_few_ahead_and_answered_in_order() -> None:
+def test_items_are_read_a_few_ahead_and_answered_in_order(new_children: Children) -> None:
     """Catches a corpus that is read into memory, and a process that overtakes another."""
     taken: list[int] = []
 
@@ -45,7 +53,7 @@ def test_items_are_read_a_few_ahead_and_answered_in_order() -> None:
     assert numbers == taken == list(range(50))
     assert list(pool.map([])) == []
     pool.close()
-    assert not child_processes()
+    assert not new_children()
 
 
 def test_a_closed_pool_says_so() -> None:
@@ -59,7 +67,7 @@ def test_a_closed_pool_says_so() -> None:
             use()
 
 
-def test_whoever_stops_early_leaves_no_process() -> None:
+def test_whoever_stops_early_leaves_no_process(new_children: Children) -> None:
     """Catches processes that outlive a caller that stops, or a text that cannot be read to its end."""
 
     def broken() -> Iterator[int]:
@@ -74,7 +82,7 @@ def test_whoever_stops_early_leaves_no_process() -> None:
         with pytest.raises(OSError, match="no more"):
             list(pool.map(broken(), ahead))
         assert not pool.is_open
-    assert not child_processes()
+    assert not new_children()
 
 
 def test_ctrl_c_is_left_to_the_parent_and_a_killed_worker_replaced() -> None:
@@ -116,7 +124,7 @@ def die(number: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_every_text_is_told_that_workers_were_killed() -> None:
+def test_every_text_is_told_that_workers_were_killed(new_children: Children) -> None:
     """Catches a text that was begun earlier and is told that the pool was closed, which hides the cause."""
     pool = FunctionPool(die, 1, "use fewer")
     earlier = pool.map([1, 2])
@@ -126,7 +134,7 @@ def test_every_text_is_told_that_workers_were_killed() -> None:
     with pytest.raises(WorkerError, match=KILLED):
         pool.map([4])
     assert not pool.is_open
-    assert not child_processes()
+    assert not new_children()
 
 
 def die_while_answering(number: int) -> bytes:
@@ -141,11 +149,11 @@ def die_while_answering(number: int) -> bytes:
     return bytes(1000)
 
 
-def test_a_worker_killed_while_it_answers_is_noticed() -> None:
+def test_a_worker_killed_while_it_answers_is_noticed(new_children: Children) -> None:
     """Catches a pool that waits for ever for the second half of a message."""
     with pytest.raises(WorkerError, match=KILLED):
         list(FunctionPool(die_while_answering, 2, "use fewer").map(range(4)))
-    assert not child_processes()
+    assert not new_children()
 
 
 def test_large_items_and_results() -> None:
@@ -156,14 +164,14 @@ def test_large_items_and_results() -> None:
     pool.close()
 
 
-def test_a_pool_that_nobody_holds_ends() -> None:
+def test_a_pool_that_nobody_holds_ends(new_children: Children) -> None:
     """Catches processes of models that are not used any more."""
     pool = FunctionPool(worker_pid, 1, "use fewer")
     ((_, pid),) = pool.map([0])
-    assert child_processes() == [pid]
+    assert new_children() == {pid}
     del pool
     gc.collect()
-    assert not child_processes()
+    assert not new_children()
 
 
 class UnpicklableError(Exception):
@@ -209,7 +217,9 @@ def refuse_thread(thread: Thread) -> None:
 
 
 @pytest.mark.parametrize("place", ["process", "thread"])
-def test_processes_or_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_processes_or_threads_that_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch, place: str, new_children: Children
+) -> None:
     """Catches advice on paths and disk space, and an error of the library."""
     if place == "process":
         forks = iter([os.fork, refuse_fork])  # the second of two
@@ -221,7 +231,7 @@ def test_processes_or_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyP
     with pytest.raises(WorkerError, match=message):
         list(pool.map([1, 2]))
     assert not pool.is_open
-    assert not child_processes()
+    assert not new_children()
 
 
 def test_a_text_begun_before_a_fork_cannot_be_finished_after_it() -> None:

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -175,7 +176,7 @@ def test_a_client_that_accepts_no_answer_is_closed() -> None:
         connection.sendall(REQUEST.replace(b"10", b"%d" % (len(text) + 9)) + b'{"q": "' + text + b'"}')
         server.wait_until(lambda: server.engine.jobs)
         protocol = server.server.config.http_protocol_class
-        protocol.limits = protocol.limits.model_copy(update={"body_seconds": 0.1})
+        protocol.limits = replace(protocol.limits, body_seconds=0.1)
         server.call(server.engine.gate.set)
         server.wait_until(lambda: not server.server.server_state.connections)
 
