@@ -101,7 +101,8 @@ class DataReport:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "DataReport":
         """Creates a report from the values of `to_dict`."""
-        fields: dict[str, Any] = {**values, "dropped": Counter(values["dropped"])}
+        pairs = {name: tuple(values[name]) for name in ("tokens_read", "tokens_fallback") if name in values}
+        fields: dict[str, Any] = {**values, **pairs, "dropped": Counter(values["dropped"])}
         return cls(**fields)
 
     def advice(self) -> str:
