@@ -126,6 +126,7 @@ def limit_processes(number: int) -> None:
 
 def child(call: dict[str, Any]) -> None:
     """Runs the command in this process, with its output in files."""
+    sys.dont_write_bytecode = True  # a limit would cut the file, which later processes read
     from transformer.cli import main
 
     for stream, name in ((1, "stdout"), (2, "stderr")):
