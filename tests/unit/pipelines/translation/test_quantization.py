@@ -174,7 +174,7 @@ def test_the_command(tiny_run: Path, tmp_path: Path) -> None:
 
     out = tmp_path / "int8"
     result = run(
-        "quantize_model", tiny_run, "--source", source, "--reference", reference, "--output", out, "--tolerance", 100
+        "quantize", tiny_run, "--source", source, "--reference", reference, "--output", out, "--tolerance", 100
     )
     assert result.returncode == 0, result.stderr
     rows = [line.split() for line in result.stdout.splitlines()]
