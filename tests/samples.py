@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from torch import nn
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "tests" / "corpus" / "everyday"
@@ -81,3 +82,10 @@ def unit(*segments: tuple[str, str]) -> str:
     """Returns a translation unit of segments, each given as language and text."""
     variants = "".join(f'<tuv xml:lang="{lang}"><seg>{text}</seg></tuv>' for lang, text in segments)
     return f"<tu>{variants}</tu>"
+
+
+def randomize(module: nn.Module) -> Any:
+    """Draws all parameters from a normal distribution and turns dropout off."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return module.eval()

@@ -16,7 +16,7 @@ from torch import nn
 
 import transformer.blocks
 import transformer.transformer
-from samples import ROOT
+from samples import ROOT, randomize
 from transformer.blocks import LayerNormalization, PositionalEncoding, causal_mask, padding_mask
 from transformer.transformer import Transformer, build_transformer
 
@@ -123,13 +123,6 @@ def test_names_that_the_page_gives_exist_here() -> None:
             assert set(re.findall(r"(\w+)=", arguments)) <= set(inspect.signature(function).parameters), row
             checked += 1
     assert checked > 60
-
-
-def randomize(module: nn.Module) -> Any:
-    """Draws all parameters from a normal distribution and turns dropout off."""
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return module.eval()
 
 
 @pytest.fixture(scope="module")

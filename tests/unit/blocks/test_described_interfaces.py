@@ -2,12 +2,12 @@
 
 import inspect
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from samples import randomize
 from transformer.blocks import (
     Decoder,
     DecoderBlock,
@@ -31,13 +31,6 @@ from transformer.blocks import (
 from transformer.transformer import Transformer, build_transformer
 
 D, H, F, S, T, V = 12, 3, 17, 7, 5, 31
-
-
-def randomize(module: nn.Module) -> Any:
-    """Draws all parameters from a normal distribution and turns dropout off."""
-    for parameter in module.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    return module.eval()
 
 
 def linear(x: Tensor, layer: nn.Linear) -> Tensor:
