@@ -10,17 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
-from threading import Lock, Thread, current_thread
+from threading import RLock, Thread, current_thread
 from typing import Any, Final, Generic, TypeVar
 from weakref import finalize
 
 from transformer.errors import WorkerError
 from transformer.runtime.frames import Frame, Kind
-from transformer.runtime.pool import Pool
+from transformer.runtime.pool import MAX_ATTEMPTS, Pool
 from transformer.runtime.worker import Answer, Emit
 
-MAX_ATTEMPTS: Final = 2
-"""Number of processes that are given an item, if the first one dies."""
 CLOSED: Final = "the worker processes were closed or replaced before this text was finished; finish it first"
 FORKED: Final = "this text was begun before its process was forked; begin it again in this process"
 KILLED: Final = "a worker process was killed, perhaps for lack of memory; {remedy}"
@@ -136,7 +134,7 @@ class _Items:
         self._pool = Pool(answer, n, self._receive, initialize, self._set_pids)
         self._thread = Thread(target=self._run, daemon=True)
         self._waiting: dict[int, _Item] = {}
-        self._keys, self._lock = count(), Lock()
+        self._keys, self._lock = count(), RLock()  # the garbage collector may close a pool within any statement
         self.failure: WorkerError | None = None
         self.pids: list[int] = []
 

@@ -25,9 +25,21 @@ from transformer.runtime.worker import Answer, run_worker
 CAN_FORK: Final = sys.platform == "linux"
 RESTART_SECONDS: Final = 1.0
 """Time after which a worker is replaced that died before it finished a request."""
-_fork_lock: Final = Lock()
+MAX_ATTEMPTS: Final = 2
+"""Number of processes that are given a request, if the first one dies while it works on it."""
+_fork_lock = Lock()
 # Python warns of forking a process that has threads; no worker uses any of them.
 warnings.filterwarnings("ignore", r".*multi-threaded, use of fork", DeprecationWarning)
+
+
+def _renew_fork_lock() -> None:
+    """Replaces the lock in a forked process, where the thread that may hold it does not exist."""
+    global _fork_lock
+    _fork_lock = Lock()
+
+
+if CAN_FORK:
+    os.register_at_fork(after_in_child=_renew_fork_lock)
 
 
 @dataclass(eq=False)
@@ -230,7 +242,10 @@ class Pool:
             self._handle_death(worker)
 
     def _handle_death(self, worker: _Worker) -> None:
-        """Passes on the last results of a dead worker, and schedules its replacement."""
+        """Passes on the last results of a dead worker, and schedules its replacement.
+
+        Of its requests, the first may be why it died; the others are given to other workers.
+        """
         if worker not in self._workers:
             return  # its other descriptor was handled first
         self._workers.remove(worker)
@@ -238,7 +253,8 @@ class Pool:
         self._reap(worker)
         self._starts.append(time.monotonic() + (0.0 if worker.n_results else RESTART_SECONDS))
         self._changed([worker.pid for worker in self._workers])
-        for request in worker.requests:
+        self._waiting.extendleft(reversed(worker.requests[1:]))
+        for request in worker.requests[:1]:
             self._pass_on(Frame(Kind.DIED, request.key))
 
     def _reap(self, worker: _Worker) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from processes import child_processes
 from transformer.errors import WorkerError
+from transformer.runtime import pool as runtime_pool
 from transformer.runtime.function_pool import FunctionPool
 from transformer.runtime.pool import CAN_FORK
 
@@ -249,6 +250,17 @@ def test_a_text_begun_before_a_fork_cannot_be_finished_after_it() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
     assert len(list(results)) == 8, "the parent goes on"
     pool.close()
+
+
+def test_a_process_that_was_forked_while_another_thread_forked_has_pools() -> None:
+    """Catches a forked process that waits for ever for a lock that no thread of it holds."""
+    runtime_pool._fork_lock.acquire()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(42 if list(FunctionPool(abs, 1, "use fewer").map([-2])) == [2] else 1)
+    runtime_pool._fork_lock.release()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 
 def test_a_process_ends_although_its_pool_is_open() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from queue import Queue
+from signal import SIGKILL
 from stat import S_ISSOCK
 from threading import Thread
 
@@ -81,6 +82,21 @@ def test_a_request_can_be_killed_and_one_that_waits_is_dropped() -> None:
         assert kinds == [(Kind.DIED, 2), (Kind.PART, 4), (Kind.RESULT, 4)]
         (first,), (), (second,) = pids
         assert first != second
+
+
+def test_only_the_request_that_a_process_works_on_dies_with_it() -> None:
+    """Catches a request that was only waiting for its process, and counts as one that may have killed it."""
+
+    def die(request: bytes, emit: Emit) -> bytes:
+        if request == b"bad":
+            os.kill(os.getpid(), SIGKILL)
+        return request
+
+    with running(die) as (pool, answers, _):
+        for key, request in enumerate((b"good", b"bad", b"good", b"good", b"good")):
+            pool.send(Frame(Kind.REQUEST, key, request))
+        kinds = [answers.get(timeout=SECONDS)[:2] for _ in range(5)]
+    assert kinds == [(Kind.RESULT, 0), (Kind.DIED, 1), *((Kind.RESULT, key) for key in (2, 3, 4))]
 
 
 def test_a_broken_frame_ends_its_process() -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from transformer.runtime.pool import MAX_ATTEMPTS
 from transformer.serving.engine.estimates import Gathering, Throughput, TokenEstimator
 from transformer.serving.engine.process import Answer, ModelProcess, ProcessEndedError
-from transformer.serving.engine.queue import MAX_ATTEMPTS, Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
+from transformer.serving.engine.queue import Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
 from transformer.serving.engine.spawner_client import Spawner
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Metrics

@@ -9,9 +9,10 @@ from dataclasses import fields
 from typing import Any, Final
 
 from transformer.errors import BundleError
+from transformer.runtime.pool import MAX_ATTEMPTS
 from transformer.serving.engine.batching import Batcher, Shared
 from transformer.serving.engine.process import ModelProcess, ProcessEndedError
-from transformer.serving.engine.queue import MAX_ATTEMPTS, PendingRequest
+from transformer.serving.engine.queue import PendingRequest
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import ModelInfo, ModelStatus
 

@@ -7,13 +7,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Any
 
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Job
 
-MAX_ATTEMPTS: Final = 2
-"""Number of times that an item is given to a worker, if the first one dies."""
 Result = Mapping[str, Any] | ServiceError
 BatchKey = tuple[str, str, int]
 """Task and canonical JSON of the options, and the number of a stream, which is a batch of its own."""
