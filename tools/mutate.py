@@ -90,7 +90,8 @@ BLOCKS: Final = (
         "unit/blocks/test_later_blocks.py::test_shared_key_heads_are_those_of_repeated_matrices",
     ),
     Fault(
-        "blocks/residual.py", "return norm(dropout.add_dropout(x, y))", "return dropout(norm(x + y))",
+        "blocks/residual.py", "self.norm(self.dropout.add_dropout(x, sublayer(x)))",
+        "self.dropout(self.norm(x + sublayer(x)))",
         "unit/blocks/test_blocks.py::test_dropout_of_a_residual_connection_spares_the_input",
     ),
     Fault(

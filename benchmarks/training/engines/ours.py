@@ -9,7 +9,7 @@ from torch import Tensor
 from transformer import build_transformer
 from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
-from transformer.kernels import elementwise, normalization
+from transformer.kernels import elementwise
 from transformer.runtime.allocator import retain_heap
 from transformer.training.backend import Backend, enlarge_onednn_cache
 from transformer.training.compilation import compile_layers
@@ -24,24 +24,16 @@ class KernelCounter:
 
     def __enter__(self) -> "KernelCounter":
         self.drawn: dict[int, int] = {}
-        self.kernel, self.kernel_with_norm = elementwise.drop_out, normalization.dropout_add_norm
-        elementwise.drop_out, normalization.dropout_add_norm = self.drop_out, self.dropout_add_norm
+        self.kernel, elementwise.drop_out = elementwise.drop_out, self.drop_out
         return self
 
     def __exit__(self, *_: object) -> None:
-        elementwise.drop_out, normalization.dropout_add_norm = self.kernel, self.kernel_with_norm
+        elementwise.drop_out = self.kernel
 
     def drop_out(self, y: Tensor, levels: int, seed: int, **options: Any) -> Tensor:
         """Records the draw and calls the kernel."""
         self.drawn[seed] = y.numel()
         return self.kernel(y, levels, seed, **options)
-
-    def dropout_add_norm(self, x: Tensor, y: Tensor, *others: Any) -> Any:
-        """Records the draw and calls the kernel."""
-        _, _, _, levels, seed, *_ = others  # alpha, beta, eps, levels, seed, bf16_copy
-        if levels:
-            self.drawn[seed] = y.numel()
-        return self.kernel_with_norm(x, y, *others)
 
     @property
     def elements(self) -> int:

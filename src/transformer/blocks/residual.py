@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from transformer.blocks.dropout import Dropout
 from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.overrides import overridable
 from transformer.errors import ConfigError
 
 Norm = Callable[[int], nn.Module]
@@ -52,17 +51,9 @@ class ResidualConnection(nn.Module):
         """
         if self.order == "pre":
             return self.dropout.add_dropout(x, sublayer(self.norm(x)))
-        return add_norm(x, sublayer(x), self.dropout, self.norm)
+        return self.norm(self.dropout.add_dropout(x, sublayer(x)))
 
 
 def residual_connections(n: int, d_model: int, dropout: float, order: str, norm: Norm) -> nn.ModuleList:
     """Returns the residual connections of a layer with n sub-layers; see `ResidualConnection`."""
     return nn.ModuleList(ResidualConnection(d_model, dropout, order=order, norm=norm) for _ in range(n))
-
-
-@overridable
-def add_norm(
-    x: Float[Tensor, "B T D"], y: Float[Tensor, "B T D"], dropout: Dropout, norm: nn.Module
-) -> Float[Tensor, "B T D"]:
-    """Returns norm(`x` + dropout(`y`))."""
-    return norm(dropout.add_dropout(x, y))

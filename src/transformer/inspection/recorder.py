@@ -20,7 +20,6 @@ from transformer.blocks.attention import MultiHeadAttention, attention, attentio
 from transformer.blocks.dropout import add_dropout, drop_out
 from transformer.blocks.feed_forward import feed_forward
 from transformer.blocks.normalization import RMSNormalization
-from transformer.blocks.residual import add_norm
 from transformer.errors import ConfigError
 
 PACKAGE: Final = Path(__file__).parents[1]
@@ -176,7 +175,7 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
-        if func in (attention, fused_linear, feed_forward, drop_out, add_dropout, add_norm):
+        if func in (attention, fused_linear, feed_forward, drop_out, add_dropout):
             with self._record_nested():
                 return self._decompose(func, *args, **kwargs)
         name = func.__name__

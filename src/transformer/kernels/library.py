@@ -35,12 +35,6 @@ SIGNATURES: Final = {
     "transformer_remember": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
     "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
-    "transformer_add_dropped_norm": (
-        POINTER, POINTER, INT, POINTER, POINTER, FLOAT, INT, SEED, LONG, LONG, POINTER, POINTER, POINTER, POINTER, INT,
-    ),
-    "transformer_add_dropped_norm_gradient": (
-        POINTER, POINTER, POINTER, POINTER, INT, SEED, LONG, LONG, POINTER, POINTER, INT, POINTER, POINTER, INT,
-    ),
     "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
 }  # fmt: skip
 ENVIRONMENT_VARIABLE: Final = "TRANSFORMER_KERNELS"
@@ -161,7 +155,7 @@ def _load_for(name: str) -> ctypes.CDLL | None:
     for symbol, arguments in SIGNATURES.items():
         function = getattr(compiled, symbol)
         function.argtypes, function.restype = arguments, None
-    compiled.transformer_columns_of_a_strip.restype = compiled.transformer_drawn_at_a_time.restype = LONG
+    compiled.transformer_columns_of_a_strip.restype = LONG
     compiled.transformer_sum_of_squares.restype = ctypes.c_double
     compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
     return compiled

@@ -11,7 +11,6 @@ from torch.utils.checkpoint import checkpoint
 from transformer.blocks import DecoderLayer, EncoderLayer
 from transformer.runtime.allocator import trim_heap
 from transformer.training.cpu_ops.dispatch import CpuKernelMode
-from transformer.training.cpu_ops.linear import BF16_COPY
 
 LAYERS_PER_TRIM: Final = 3
 """Layers per call of `trim_heap`: 3 needs no more memory than 1, in half of its time (`docs/experiments/memory.md`)."""
@@ -35,11 +34,7 @@ def checkpoint_layers(model: nn.Module) -> None:
 def _checkpointed(forward: Callable[..., Tensor], *inputs: Tensor | int | None) -> Tensor:
     if not torch.is_grad_enabled():
         return forward(*inputs)
-    output: Tensor = checkpoint(forward, *inputs, use_reentrant=False)  # pyright: ignore[reportAssignmentType]
-    for value in inputs:
-        if isinstance(value, Tensor):
-            vars(value).pop(BF16_COPY, None)  # the rounded copy would add half of the input's memory
-    return output
+    return checkpoint(forward, *inputs, use_reentrant=False)  # pyright: ignore[reportReturnType]
 
 
 def _forward(forward: Callable[..., Tensor], trims_heap: bool, *inputs: Tensor | int | None) -> Tensor:

@@ -2,36 +2,24 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from transformer.blocks import attention
 from transformer.blocks.attention import MAX_UNFUSED_LENGTH, Bias, Mask, attention_weights, fused_linear
-from transformer.blocks.dropout import Dropout, add_dropout, drop_out
+from transformer.blocks.dropout import add_dropout, drop_out
 from transformer.blocks.feed_forward import feed_forward
-from transformer.blocks.normalization import LayerNormalization
-from transformer.blocks.residual import add_norm
-from transformer.kernels import normalization
 from transformer.kernels.attention_autograd import AttentionInputs, supports_attention_inputs
 from transformer.kernels.elementwise import gelu
 from transformer.kernels.gemm import supports_tensors
 from transformer.training.cpu_ops.dropout import cpu_add_dropout, cpu_dropout, draw_seed, levels
-from transformer.training.cpu_ops.linear import (
-    BF16_COPY,
-    autocast_dtype,
-    cpu_feed_forward,
-    cpu_fused_linear,
-    cpu_linear,
-)
-
-HOOK_ATTRIBUTES: Final = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "forward")
-"""Attributes of a module that change the result of calling it. Kernels that bypass the call need them to be unset."""
+from transformer.training.cpu_ops.linear import cpu_feed_forward, cpu_fused_linear, cpu_linear
 
 
 class CpuKernelMode(TorchFunctionMode):
@@ -59,8 +47,6 @@ class CpuKernelMode(TorchFunctionMode):
             return cpu_dropout(*args, **(kwargs or {}))
         if function is add_dropout:
             return cpu_add_dropout(*args, **(kwargs or {}))
-        if function is add_norm:
-            return cpu_add_norm(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
 
@@ -127,54 +113,4 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         query, key, value, mask, weights = ctx.saved_tensors
         d_inputs = AttentionInputs(query, key, value, mask, *ctx.settings).backward(weights, gradients[0])
-        return *d_inputs, None, None, None
-
-
-def cpu_add_norm(
-    x: Float[Tensor, "*shape"],
-    y: Float[Tensor, "*shape"],
-    dropout: Dropout,
-    norm: nn.Module,
-) -> Float[Tensor, "*shape"]:
-    """Implements `blocks.add_norm`.
-
-    The forward and the backward pass take one pass over memory each if the norm is a `LayerNormalization` without
-    hooks.
-    """
-    p = dropout.p if dropout.training else 0.0
-    if not isinstance(norm, LayerNormalization) or not _supports_add_norm(x, y, norm):
-        return norm(cpu_add_dropout(x, y, p))
-    needs_bf16_copy = torch.is_grad_enabled() and autocast_dtype() == torch.bfloat16
-    bf16_copy = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu") if needs_bf16_copy else None
-    out: Tensor = _AddNorm.apply(x, y, norm.alpha, norm.beta, norm.eps, p, bf16_copy)  # pyright: ignore[reportAssignmentType]
-    if bf16_copy is not None:
-        setattr(out, BF16_COPY, (bf16_copy, out._version))
-    return out
-
-
-def _supports_add_norm(x: Tensor, y: Tensor, norm: LayerNormalization) -> bool:
-    """Whether the kernel computes the same as this norm."""
-    alpha, beta = norm.alpha, norm.beta
-    is_plain = type(norm) is LayerNormalization and not any(vars(norm).get(name) for name in HOOK_ATTRIBUTES)
-    is_known = (
-        x.shape == y.shape and supports_tensors(x, y, alpha, beta) and normalization.supports_dropout_width(x.size(-1))
-    )
-    is_whole = alpha.shape == beta.shape == x.shape[-1:] and alpha.is_contiguous() and beta.is_contiguous()
-    return is_plain and is_known and is_whole and x.dtype == alpha.dtype == beta.dtype == torch.float32
-
-
-class _AddNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, alpha: Tensor, beta: Tensor, eps: float, p: float, bf16_copy: Tensor | None
-    ) -> Tensor:
-        ctx.settings = y.dtype, levels(p), draw_seed(p)
-        out, sums, statistics = normalization.dropout_add_norm(x, y, alpha, beta, eps, *ctx.settings[1:], bf16_copy)
-        ctx.save_for_backward(sums, statistics, alpha)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        d_inputs = normalization.dropout_add_norm_backward(gradients[0], *ctx.saved_tensors, *ctx.settings)
         return *d_inputs, None, None, None

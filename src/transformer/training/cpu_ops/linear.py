@@ -19,8 +19,6 @@ from transformer.training.cpu_ops.dropout import LEVELS, cpu_dropout, draw_seed,
 
 FUSED_ACTIVATIONS: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu", "gelu_tanh")}
 """Activations of feed-forward networks that are computed as one autograd function."""
-BF16_COPY: Final = "bf16_copy"
-"""Attribute of a normalization's result: a copy in bfloat16, and the version of the result that was copied."""
 
 
 def cpu_linear(
@@ -115,11 +113,8 @@ class _Linear(torch.autograd.Function):
 
 
 def _as_matrix(x: Float[Tensor, "*rows K"], precision: torch.dtype) -> Float[Tensor, "M K"]:
-    """Returns x as a matrix in the given precision, using the bfloat16 copy of a normalization's result if possible."""
-    bf16_copy, version = getattr(x, BF16_COPY, (x, None))
-    # The copy is outdated if x was changed in place.
-    is_valid = precision == torch.bfloat16 and version is not None and version == x._version
-    return (bf16_copy if is_valid else x).reshape(-1, x.size(-1)).to(precision).contiguous()
+    """Returns x as a matrix in the given precision."""
+    return x.reshape(-1, x.size(-1)).to(precision).contiguous()
 
 
 def _as_gradient_matrix(
