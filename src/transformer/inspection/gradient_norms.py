@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, TypedDict, cast
+from typing import Final, cast
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer.blocks import FeedForwardBlock, causal_mask, padding_mask
 from transformer.bundle import Bundle
-from transformer.inspection.page_facts import Norm, NormSeries
+from transformer.inspection.packing import Facts
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import LAST_SECTIONS, make_steps
 from transformer.models import family
@@ -31,15 +31,8 @@ REPEATS: Final = 3
 """Number of models whose norms are averaged."""
 
 
-class DepthNorms(TypedDict):
-    """The norms of models with one order of norms and one number of layers, by the layers of the decoder."""
-
-    name: str
-    values: list[float]
-
-
-def layer_norms(recorded: Pass) -> list[Norm]:
-    """Returns the norm of the gradient with respect to the output of each part of the model, first part first."""
+def layer_norms(recorded: Pass) -> list[Facts]:
+    """Returns label and norm of the gradient of the output of each part of the model, first part first."""
     last: dict[str, float] = {}
     for step in make_steps(recorded):
         if step.output.gradient is not None and step.section not in ("Output", *LAST_SECTIONS.values()):
@@ -47,7 +40,7 @@ def layer_norms(recorded: Pass) -> list[Norm]:
     return [{"label": section, "norm": norm} for section, norm in last.items()]
 
 
-def step_norms(recorded: Pass) -> list[Norm]:
+def step_norms(recorded: Pass) -> list[Facts]:
     """Returns the norm of the gradient with respect to the output of each step, from the loss back."""
     return [
         {"label": f"{step.section}: {step.title}", "section": step.section, "norm": float(step.output.gradient.norm())}
@@ -56,7 +49,7 @@ def step_norms(recorded: Pass) -> list[Norm]:
     ]
 
 
-def compared_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_norms) -> list[NormSeries]:
+def compared_norms(recorded: Pass, norms: Callable[[Pass], list[Facts]] = layer_norms) -> list[Facts]:
     """Returns the norms of a model and of untrained ones of its size, with and without residual connections.
 
     Args:
@@ -66,7 +59,7 @@ def compared_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_n
     return [{"name": "this model", "values": norms(recorded)}, *untrained_norms(recorded, norms)]
 
 
-def untrained_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_norms) -> list[NormSeries]:
+def untrained_norms(recorded: Pass, norms: Callable[[Pass], list[Facts]] = layer_norms) -> list[Facts]:
     """Returns the norms of untrained models of the size of one, with and without residual connections.
 
     Where the family has both orders of norms, there is an untrained model with each. Of models of more than
@@ -78,7 +71,7 @@ def untrained_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_
 
     Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", Sec. 3.3 and Fig. 3.
     """
-    series: list[NormSeries] = []
+    series: list[Facts] = []
     bundle = recorded.bundle
     if sum(parameter.numel() for parameter in bundle.model.parameters()) > MAX_PARAMETERS:
         return series
@@ -91,7 +84,7 @@ def untrained_norms(recorded: Pass, norms: Callable[[Pass], list[Norm]] = layer_
     return series
 
 
-def norms_by_depth(depths: Sequence[int] = (6, 12)) -> list[DepthNorms]:
+def norms_by_depth(depths: Sequence[int] = (6, 12)) -> list[Facts]:
     """Returns the gradient norms of the second feed-forward matrix of each decoder layer of untrained models.
 
     The models translate random sentences; there is one series for each order of norms and each number of layers.

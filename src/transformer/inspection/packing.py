@@ -3,15 +3,16 @@
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transformer.errors import ConfigError
-from transformer.inspection.page_facts import PageFacts, StepFacts
 
 Numbers = NDArray[np.float32]
+Facts = dict[str, Any]
+"""JSON that the scripts of a page read beside the numbers of the tensors, which are named by their ids."""
 
 ALPHABET: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
 LAYER: Final = re.compile(r"(.+) layer (\d+)")
@@ -20,7 +21,7 @@ ALL_LAYERS: Final = "all"
 
 
 def pack_tensors(
-    facts: PageFacts, numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
+    facts: Facts, numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
 ) -> tuple[str, list[int]]:
     """Returns tensors in base 85, and the offset of each among the numbers; -1 for those left out.
 
@@ -71,7 +72,7 @@ def encode_base85(data: bytes) -> str:
     return text[: len(text) - padding]
 
 
-def parse_layers(text: str, facts: PageFacts) -> list[int]:
+def parse_layers(text: str, facts: Facts) -> list[int]:
     """Returns the numbers of the layers that a text such as `1,6` or `all` names.
 
     Raises:
@@ -88,7 +89,7 @@ def parse_layers(text: str, facts: PageFacts) -> list[int]:
     return layers
 
 
-def _group_tensors(facts: PageFacts) -> dict[str, list[int]]:
+def _group_tensors(facts: Facts) -> dict[str, list[int]]:
     """Returns the tensors of each part of the model, in the order of their importance."""
     sections: dict[str, set[int]] = {}
     for step in facts["steps"]:
@@ -105,7 +106,7 @@ def _group_tensors(facts: PageFacts) -> dict[str, list[int]]:
     return {name: sorted(members) for name, members in groups.items()}
 
 
-def _tensors_of(step: StepFacts, steps: list[StepFacts]) -> set[int]:
+def _tensors_of(step: Facts, steps: list[Facts]) -> set[int]:
     """Returns the tensors on the page of a step, and the gradients along all paths to it."""
     operands = [*step["inputs"], step["output"]]
     if len(step["readers"]) > 1:

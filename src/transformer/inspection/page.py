@@ -14,18 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from transformer.blocks.positional import LearnedPositions, PositionalEncoding
-from transformer.inspection.packing import pack_tensors
-from transformer.inspection.page_facts import (
-    AttentionFacts,
-    NormSeries,
-    OperandFacts,
-    PageFacts,
-    PartFacts,
-    PictureFacts,
-    StepFacts,
-    TableFacts,
-    TensorFacts,
-)
+from transformer.inspection.packing import Facts, pack_tensors
 from transformer.inspection.passes import Pass
 from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
@@ -62,7 +51,7 @@ class PageData:
         tensors: The tensors by their ids.
     """
 
-    facts: PageFacts
+    facts: Facts
     tensors: list[Tensor]
 
     def numbers(self, index: int) -> NDArray[np.float32]:
@@ -88,7 +77,7 @@ class _Tensors:
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.entries: list[TensorFacts] = []
+        self.entries: list[Facts] = []
         self._numbers: dict[tuple[tuple[int, ...], tuple[str, ...], bytes], int] = {}
         self._rows: list[dict[int, str] | None] = []
 
@@ -106,7 +95,7 @@ class _Tensors:
         self._rows[number] = None if known is None or rows is None else rows | known
         return number
 
-    def facts(self) -> list[TensorFacts]:
+    def facts(self) -> list[Facts]:
         """Returns shape and axes of each tensor, and the rows of large tables with their names."""
         return [
             entry if rows is None else {**entry, "rows": sorted(rows), "names": [rows[row] for row in sorted(rows)]}
@@ -114,7 +103,7 @@ class _Tensors:
         ]
 
 
-def page_data(recorded: Pass, gradient_norms: list[NormSeries] | None = None) -> PageData:
+def page_data(recorded: Pass, gradient_norms: list[Facts] | None = None) -> PageData:
     """Returns what a page shows of a pass.
 
     Args:
@@ -125,7 +114,7 @@ def page_data(recorded: Pass, gradient_norms: list[NormSeries] | None = None) ->
     tensors = _Tensors()
     entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
     _link_shared_parameters(steps, entries, recorded)
-    facts: PageFacts = {
+    facts: Facts = {
         "model": _model_facts(recorded),
         "axes": MEANINGS | ({} if "T_dec" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
@@ -171,9 +160,9 @@ def _display_name(folder: Path | None) -> str:
             return ""
 
 
-def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> StepFacts:
+def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> Facts:
     operation = step.operation
-    attributes: dict[str, object] = {
+    attributes: Facts = {
         key: str(value) if value in (float("inf"), float("-inf")) else value
         for key, value in operation.attributes.items()
         if key != "origin"
@@ -190,7 +179,7 @@ def _step_facts(step: Step, index: int, tensors: _Tensors, recorded: Pass) -> St
     }  # fmt: skip
 
 
-def _operand(part: Operand, tensors: _Tensors, rows: dict[int, str] | None = None) -> OperandFacts:
+def _operand(part: Operand, tensors: _Tensors, rows: dict[int, str] | None = None) -> Facts:
     gradient = part.gradient
     norm = None if gradient is None else float(gradient.norm())
     return {
@@ -220,7 +209,7 @@ def _needed_rows(step: Step, part: Operand, recorded: Pass) -> dict[int, str] | 
     return None
 
 
-def _link_shared_parameters(steps: list[Step], entries: list[StepFacts], recorded: Pass) -> None:
+def _link_shared_parameters(steps: list[Step], entries: list[Facts], recorded: Pass) -> None:
     """Names all steps that use the same parameter, and the norm of its whole gradient, where there are several."""
     uses: dict[int, list[tuple[int, int]]] = {}
     for number, step in enumerate(steps):
@@ -236,9 +225,9 @@ def _link_shared_parameters(steps: list[Step], entries: list[StepFacts], recorde
                 entries[number]["inputs"][place].update(paths=paths, whole_norm=norm)
 
 
-def _parts(steps: list[Step]) -> list[PartFacts]:
+def _parts(steps: list[Step]) -> list[Facts]:
     """Returns the path of a pass: sections, their blocks, and the numbers of the steps of each."""
-    parts: list[PartFacts] = []
+    parts: list[Facts] = []
     for index, step in enumerate(steps):
         if not parts or parts[-1]["title"] != step.section:
             parts.append({"title": step.section, "blocks": []})
@@ -249,9 +238,9 @@ def _parts(steps: list[Step]) -> list[PartFacts]:
     return parts
 
 
-def _attention(entries: list[StepFacts]) -> list[AttentionFacts]:
+def _attention(entries: list[Facts]) -> list[Facts]:
     """Returns the attention weights of every layer: what the values are multiplied by, after the user's changes."""
-    weights: list[AttentionFacts] = []
+    weights: list[Facts] = []
     for softmax in entries:
         if softmax["kind"] == "softmax" and "attention" in softmax["block"]:
             later = entries[softmax["id"] :]
@@ -266,7 +255,7 @@ def _attention(entries: list[StepFacts]) -> list[AttentionFacts]:
     return weights
 
 
-def _positions(recorded: Pass, tensors: _Tensors) -> TableFacts | None:
+def _positions(recorded: Pass, tensors: _Tensors) -> Facts | None:
     """Returns the first rows of the table that encodes positions, and whether it is learned; None without a table."""
     for module in recorded.model.modules():
         if isinstance(module, PositionalEncoding | LearnedPositions):
@@ -277,7 +266,7 @@ def _positions(recorded: Pass, tensors: _Tensors) -> TableFacts | None:
     return None
 
 
-def _picture(recorded: Pass, tensors: _Tensors) -> PictureFacts | None:
+def _picture(recorded: Pass, tensors: _Tensors) -> Facts | None:
     """Returns the picture that a model of images reads, and its grid of patches."""
     example, picture = recorded.example, recorded.example.picture
     if picture is None:
@@ -362,14 +351,14 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     return environment.get_template("inspect.html.jinja").render(values)
 
 
-def _with_formulas_once(facts: PageFacts) -> dict[str, object]:
+def _with_formulas_once(facts: Facts) -> dict[str, object]:
     """Replaces the formulas of all steps by their numbers in a list, since most of them occur many times."""
     numbers: dict[str, int] = {}
 
     def number(formula: str) -> int:
         return numbers.setdefault(formula, len(numbers))
 
-    def operand(part: OperandFacts) -> dict[str, object]:
+    def operand(part: Facts) -> dict[str, object]:
         return {**part, "symbol": number(part["symbol"])}
 
     steps = [

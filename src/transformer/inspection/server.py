@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.inspection.gradient_norms import step_norms, untrained_norms
+from transformer.inspection.packing import Facts
 from transformer.inspection.page import PageData, page_data, render
-from transformer.inspection.page_facts import NormSeries, PageFacts
 from transformer.inspection.passes import Changes, Pass, record_pass
 
 HOST: Final = "127.0.0.1"
@@ -51,7 +51,7 @@ class Inspector:
         self._passes: dict[str, PageData] = {}
         self._asked: dict[str, tuple[str, str | None, Changes]] = {}
         self._lock = Lock()
-        self._compared: tuple[tuple[str, list[int]] | None, list[NormSeries]] = None, []
+        self._compared: tuple[tuple[str, list[int]] | None, list[Facts]] = None, []
         self.first = self.record(text, target, Changes())
 
     def record(self, text: str, target: str | None, changes: Changes) -> str:
@@ -70,14 +70,14 @@ class Inspector:
 
     def _compute(self, name: str, text: str, target: str | None, changes: Changes) -> None:
         recorded = record_pass(self.bundle, text, target, changes)
-        this_model: NormSeries = {"name": "this model", "values": step_norms(recorded)}
+        this_model: Facts = {"name": "this model", "values": step_norms(recorded)}
         data = page_data(recorded, [this_model, *self._untrained(text, recorded)])
-        facts: PageFacts = {**data.facts, "pass": name, "text": text, "target": target}
+        facts: Facts = {**data.facts, "pass": name, "text": text, "target": target}
         self._passes[name] = replace(data, facts=facts)
         for old in list(self._passes)[1:-KEPT_PASSES]:
             del self._passes[old]
 
-    def _untrained(self, text: str, recorded: Pass) -> list[NormSeries]:
+    def _untrained(self, text: str, recorded: Pass) -> list[Facts]:
         """Returns the norms of untrained models, which no change but that of the text or the labels computes again."""
         key = text, recorded.labels.tolist()
         if key != self._compared[0]:
