@@ -242,7 +242,7 @@ DATA: Final = (
 )  # fmt: skip
 DECODING: Final = (
     Fault(
-        "decoding/length_penalties.py", "((5 + length) / 6) ** self.alpha", "((6 + length) / 7) ** self.alpha",
+        "options/length_penalties.py", "((5 + length) / 6) ** self.alpha", "((6 + length) / 7) ** self.alpha",
         "unit/decoding/test_config.py",
     ),
     Fault(

@@ -62,11 +62,11 @@ def recipe_page() -> str:
 
 def settings_table(config: type) -> str:
     """Returns a table of the settings of the server, or of its limits, whose last column is what clients get."""
-    from transformer.cli.fields import facts_of
+    from transformer.options.fields import facts_of
     from transformer.serving.settings import Answer
 
     lines = ["| key | default | meaning |", "|---|---|---|"]
-    for facts in facts_of(config):
+    for facts in facts_of(config).values():
         default = "" if is_dataclass(facts.default) or facts.default is MISSING else f"`{_toml(facts.default)}`"
         answers = [f"; beyond it: {entry.text}" for entry in facts.metadata if isinstance(entry, Answer)]
         lines.append(f"| `{facts.name}` | {default} | {_escaped(facts.help)}{''.join(answers)} |")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
-    from transformer.decoding import Search
     from transformer.errors import TransformerError
+    from transformer.options.search import Search
     from transformer.pipelines.auto import load
     from transformer.pipelines.classification import ImageClassifier, TextEncoder
     from transformer.pipelines.text_generation import Generator
@@ -39,7 +39,7 @@ _MODULES = {
     "ImageClassifier": "pipelines.classification",
     "Recipe": "run.recipe",
     "RunResult": "run.train",
-    "Search": "decoding",
+    "Search": "options.search",
     "TextEncoder": "pipelines.classification",
     "Transformer": "transformer",
     "TransformerError": "errors",

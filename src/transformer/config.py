@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -29,7 +30,7 @@ MAX_PROCESSORS: Final = 1024
 """Maximum number of threads or worker processes: more than any machine has processors."""
 MAX_LAYERS: Final = 1000
 """Maximum number of layers of a stack, each of which takes 0.1 s and 60 KB even if it has hardly any parameters."""
-Processors = Annotated[int, Field(ge=1, le=MAX_PROCESSORS)]
+Processors = Annotated[int, Ge(1), Le(MAX_PROCESSORS)]
 Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 Seconds = Annotated[float, Field(gt=0, le=366 * 24 * 3600)]
 

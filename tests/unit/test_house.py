@@ -22,6 +22,7 @@ ARROWS = {
     "style": set(),
     "config": set(),
     "interfaces": set(),
+    "options": set(),
     "blocks": set(),
     "kernels": set(),
     "evaluation": {"text"},
@@ -35,14 +36,14 @@ ARROWS = {
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
     "data": {"config", "interfaces", "runtime", "storage", "text", "tokenizers"},
-    "decoding": {"blocks", "interfaces", "kernels", "runtime", "storage", "tokenizers"},
+    "decoding": {"blocks", "interfaces", "kernels", "options", "runtime", "storage", "tokenizers"},
     "bundle": {"config", "inference", "kernels", "models", "storage", "text", "tokenizers"},
     "training": {
         "blocks", "config", "data", "interfaces", "kernels", "runtime", "storage", "tokenizers", "transformer",
     },
     "pipelines": {
         "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
-        "runtime", "text", "tokenizers", "transformer",
+        "options", "runtime", "text", "tokenizers", "transformer",
     },
     "inspection": {
         "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "style", "text", "tokenizers",
@@ -54,12 +55,13 @@ ARROWS = {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
         "reporting", "runtime", "storage", "tokenizers", "training", "transformer",
     },
-    "serving": {"bundle", "config", "decoding", "pipelines", "runtime", "storage", "style", "text"},
+    "serving": {"bundle", "config", "decoding", "options", "pipelines", "runtime", "storage", "style", "text"},
     "cli": {
-        "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "pipelines",
-        "plot", "recipes", "reporting", "run", "runtime", "serving", "storage", "text", "tokenizers", "training",
+        "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "options",
+        "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "storage", "text", "tokenizers",
+        "training",
     },
-    "__init__": {"decoding", "errors", "pipelines", "run", "transformer"},
+    "__init__": {"errors", "options", "pipelines", "run", "transformer"},
     "__main__": {"cli"},
 }  # fmt: skip
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import cache, partial
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypedDict
 
 import typer
 
+from transformer.cli.fields import parameters_of
 from transformer.cli.files import check_files
 from transformer.cli.notes import Notes, collect_notes
 from transformer.cli.outputs import open_output
@@ -19,7 +21,6 @@ from transformer.cli.search import (
     TargetLanguageOption,
     language_of,
     loading_of,
-    options_of,
     search_of,
     takes_loading,
     takes_search,
@@ -29,10 +30,10 @@ from transformer.cli.verbosity import QuietOption, VerboseOption, say, takes_ver
 from transformer.errors import ConfigError, DataError, escape_controls
 from transformer.evaluation.scores import parse_metrics
 from transformer.evaluation.tokenization import TokenizationChoice
+from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
-    from transformer.decoding import Search
     from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
     from transformer.text.lines import Invalid
 
@@ -106,7 +107,7 @@ def evaluate(
     *,
     context: typer.Context,
     loading: "Loading",
-    search: "Search",
+    search: Search,
 ) -> None:
     """Translate a test set and score it (sacrebleu, with signatures and 95 % confidence intervals).
 
@@ -116,11 +117,12 @@ def evaluate(
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
     metric_names, models = parse_metrics(metrics), models or []
-    single_model_options = {"--output": output, "--ensemble": loading.ensemble, "--shortlist": loading.shortlist}
+    shortlist, ensemble = loading.options.get("shortlist"), loading.options.get("ensemble")
+    single_model_options = {"--output": output, "--ensemble": ensemble, "--shortlist": shortlist}
     _check_options(models, source, reference, translations, single_model_options)
     if not models:
-        _refuse_model_options(context, [*options_of(search_of), *options_of(loading_of)])
-    check_files([source, training, loading.shortlist, *(reference or ()), *(translations or ())], [output, report])
+        _refuse_model_options(context, [*parameters_of(search_of), *parameters_of(loading_of)])
+    check_files([source, training, shortlist, *(reference or ()), *(translations or ())], [output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
 
@@ -194,15 +196,16 @@ def _check_options(
             )
 
 
-def _refuse_model_options(context: typer.Context, options: Sequence[str]) -> None:
+def _refuse_model_options(context: typer.Context, options: Sequence[Parameter]) -> None:
     """Refuses options of models on the command line, which have no effect without a model.
 
     Raises:
         ConfigError: One of the options was set.
     """
+    names = [option.name for option in options]
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in options and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise ConfigError(f"{parameter.opts[0]} has no effect without a model; leave it out")
 
 
@@ -249,7 +252,7 @@ def _translate(
     models: Sequence[Path],
     test: "EvaluationSet",
     loading: "Loading",
-    search: "Search",
+    search: Search,
     new_notes: Callable[[], AbstractContextManager["Notes"]],
 ) -> tuple[list["System"], list[ModelRun], "EvaluationSet"]:
     """Translates with all models and prints notes on standard error.

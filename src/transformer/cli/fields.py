@@ -2,114 +2,122 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING
 from functools import wraps
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from annotated_types import DocInfo, Ge, Le
+
+from transformer.options.fields import FieldFacts, facts_of
 
 Command = Callable[..., None]
 
 
-@dataclass(frozen=True)
-class FieldFacts:
-    """A field of a dataclass.
+def option(config: type, name: str, *flags: str, panel: str | None = None, metavar: str | None = None) -> Any:
+    """Returns the `typer.Option` of a field, for a parameter whose default is that of the field or None.
 
-    Attributes:
+    Args:
+        config: Dataclass with the field.
         name: Name of the field.
-        kind: Its type without None.
-        default: Its default; MISSING if it is required.
-        help: Description.
-        metadata: All metadata of its annotation.
+        flags: Option strings that differ from the name of the field.
+        panel: Heading of the option in `--help`.
+        metavar: Placeholder of the value in `--help`.
     """
-
-    name: str
-    kind: Any
-    default: Any
-    help: str
-    metadata: tuple[Any, ...]
-
-    @property
-    def bounds(self) -> dict[str, Any]:
-        """Minimum and maximum as `typer.Option` takes them."""
-        minimum = next((entry.ge for entry in self.metadata if isinstance(entry, Ge)), None)
-        maximum = next((entry.le for entry in self.metadata if isinstance(entry, Le)), None)
-        return {"min": minimum, "max": maximum}
+    facts = facts_of(config)[name]
+    string = f"--{name.replace('_', '-')}"
+    default = f"{string}/--no-{string[2:]}" if facts.default is True else string
+    information = typer.Option(*(flags or (default,)), help=_help_of(facts), metavar=metavar, **facts.bounds)
+    information.rich_help_panel, information.show_default = panel, False
+    return information
 
 
-def facts_of(config: type) -> list[FieldFacts]:
-    """Returns the fields of a dataclass."""
-    hints = get_type_hints(config, include_extras=True)
-    return [_facts(field, hints[field.name]) for field in fields(config)]
-
-
-def _facts(field: "Field[Any]", hint: Any) -> FieldFacts:
-    metadata: list[Any] = []
-    while True:
-        if get_origin(hint) is Annotated:
-            hint, *more = get_args(hint)
-            metadata += more
-        elif get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
-            hint = next(kind for kind in get_args(hint) if kind is not NoneType)
-        else:
-            break
-    text = next((entry.documentation for entry in metadata if isinstance(entry, DocInfo)), "")
-    return FieldFacts(field.name, hint, field.default, text, tuple(metadata))
-
-
-def takes_fields(
-    name: str,
+def collects(
     config: type,
     panels: Mapping[str, Sequence[str]],
     flags: Mapping[str, str] | None = None,
     metavars: Mapping[str, str] | None = None,
-) -> Callable[[Command], Command]:
-    """Decorates a command: replaces one of its parameters by options for fields, whose given values it gets by name.
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a function: gives it keyword parameters for fields, of which it gets those that are given.
 
     Args:
-        name: Name of the parameter.
         config: Dataclass with the fields.
         panels: Names of the fields, by the heading of their options in `--help`.
         flags: Option strings that differ from the name of the field.
         metavars: Placeholders of values in `--help`.
     """
-    facts = {entry.name: entry for entry in facts_of(config)}
+    flags, metavars, facts = flags or {}, metavars or {}, facts_of(config)
     options = [
-        _option(facts[field], panel, (flags or {}).get(field), (metavars or {}).get(field))
-        for panel, chosen in panels.items()
-        for field in chosen
+        _parameter(
+            facts[name],
+            option(config, name, *filter(None, [flags.get(name)]), panel=panel, metavar=metavars.get(name)),
+        )
+        for panel, names in panels.items()
+        for name in names
     ]
+    defaults = {parameter.name: parameter.default for parameter in options}
 
-    def with_options(command: Command) -> Command:
-        others = [p for p in inspect.signature(command).parameters.values() if p.name != name]
+    def with_options(make: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(make)
+        def run(**arguments: Any) -> Any:
+            is_left_out = {name: value == [] or value is defaults.get(name, ...) for name, value in arguments.items()}
+            return make(**{name: value for name, value in arguments.items() if not is_left_out[name]})
 
-        @wraps(command)
-        def run(**arguments: Any) -> None:
-            values = {option.name: arguments.pop(option.name) for option in options}
-            set_values = {
-                field: value for field, value in values.items() if value not in (None, []) and value is not False
-            }
-            command(**arguments, **{name: set_values})
-
-        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in others]
-        run.__signature__ = inspect.Signature([*keywords, *options])  # pyright: ignore[reportAttributeAccessIssue]
-        run.__annotations__ = {p.name: p.annotation for p in (*keywords, *options)}
+        _sign(run, [*parameters_of(make), *options])
         return run
 
     return with_options
 
 
-def _option(facts: FieldFacts, panel: str, flag: str | None, metavar: str | None) -> inspect.Parameter:
-    """Returns the parameter of an option that is left out unless it is given."""
-    strings = [flag or f"--{facts.name.replace('_', '-')}"]
-    kind, text = facts.kind, facts.help
-    if get_origin(kind) is tuple:
-        kind, text = list[get_args(kind)[0]], f"{text}; may be repeated"
-    elif kind is not bool and facts.default not in (None, MISSING, 0, ""):
-        text = f"{text} (default: {facts.default})"
-    default = False if kind is bool else None
-    information = typer.Option(*strings, help=text, metavar=metavar, rich_help_panel=panel, **facts.bounds)
-    annotation = Annotated[bool if kind is bool else kind | None, information]
+def takes(name: str, make: Callable[..., object], panel: str | None = None) -> Callable[[Command], Command]:
+    """Decorates a command: replaces one of its parameters by the options from which the value is built.
+
+    Args:
+        name: Name of the parameter.
+        make: Function that builds the value; its parameters become the options.
+        panel: Heading in `--help` of those options that have none.
+    """
+    options = parameters_of(make)
+    for parameter in options:
+        information = get_args(parameter.annotation)[-1]
+        information.rich_help_panel = information.rich_help_panel or panel
+
+    def with_options(command: Command) -> Command:
+        @wraps(command)
+        def run(**arguments: object) -> None:
+            value = make(**{option.name: arguments.pop(option.name) for option in options})
+            command(**arguments, **{name: value})
+
+        _sign(run, [*(parameter for parameter in parameters_of(command) if parameter.name != name), *options])
+        return run
+
+    return with_options
+
+
+def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """Returns the named parameters of a function as keyword-only parameters."""
+    return [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def _sign(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+    """Gives a function other parameters, as `inspect` and typer see them."""
+    function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+
+
+def _help_of(facts: FieldFacts) -> str:
+    if get_origin(facts.kind) is tuple:
+        return f"{facts.help}; may be repeated"
+    is_shown = facts.kind is not bool and facts.default not in (None, MISSING, 0, "") and "default" not in facts.help
+    return f"{facts.help} (default: {facts.default})" if is_shown else facts.help
+
+
+def _parameter(facts: FieldFacts, information: Any) -> inspect.Parameter:
+    """Returns the parameter of an option whose default stands for one that is not given."""
+    kind = list[get_args(facts.kind)[0]] if get_origin(facts.kind) is tuple else facts.kind
+    default = False if facts.default is False else None
+    annotation = Annotated[bool if default is False else kind | None, information]
     return inspect.Parameter(facts.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

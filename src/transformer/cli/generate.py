@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer.cli.arguments import JsonOption, choose_format
+from transformer.cli.fields import option
 from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar_beside
 from transformer.cli.search import takes_search
-from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
+from transformer.cli.translate import InvalidOption, ModelArgument, NBestOption, OutputOption, invalid_choice
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
+from transformer.options.search import Search
+from transformer.options.translation import LoadingOptions, Precision
 
 if TYPE_CHECKING:
-    from transformer.decoding import Search
     from transformer.pipelines.text_generation import Continuation, Generator
 
-PrecisionOption = Annotated[
-    Literal["auto", "float32", "bf16", "int8"],
-    typer.Option(
-        help="precision of the weights; auto: int8 (bf16 for text encoders) if fast on this CPU, else float32"
-    ),
-]
+PrecisionOption = Annotated[Precision, option(LoadingOptions, "precision")]
 
 MAX_TOKENS = 200
 
@@ -41,9 +38,7 @@ def generate(
     ] = None,
     input_path: Annotated[Path | None, typer.Option("--input", help="file of prompts, one per line")] = None,
     output_path: OutputOption = None,
-    n_best: Annotated[
-        int | None, typer.Option(min=1, help="number of continuations per prompt; needs --beam or --sample")
-    ] = None,
+    n_best: NBestOption = None,
     output_format: Annotated[
         Literal["text", "jsonl"] | None,
         typer.Option("--format", help="text (default), or jsonl: one object per prompt, with scores"),
@@ -52,7 +47,7 @@ def generate(
     precision: PrecisionOption = "auto",
     invalid_utf8: InvalidOption = "error",
     *,
-    search: "Search",
+    search: Search,
 ) -> None:
     """Continue a prompt with a language model, greedily or by sampling (--sample).
 
@@ -93,7 +88,7 @@ def generate(
                 done(1)
 
 
-def _load_generator(model: Path, precision: str, search: "Search") -> "Generator":
+def _load_generator(model: Path, precision: str, search: Search) -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
     generator = load_pipeline(model, "language model", Generator, precision=precision, search=search)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.search import takes
+from transformer.cli.fields import takes
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.terminology import Terminology

@@ -1,19 +1,17 @@
 """Loading of the model of a command."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from transformer.decoding import Search
+from transformer.options.search import GREEDY, Search
 
 Pipeline = TypeVar("Pipeline")
 
 
 def load_pipeline(
-    model: Path, name: str, *wanted: type[Pipeline], precision: str = "auto", search: "Search | None" = None
+    model: Path, name: str, *wanted: type[Pipeline], precision: str = "auto", search: Search = GREEDY
 ) -> Pipeline:
     """Loads a pipeline, and keeps freed memory in the process for reuse.
 
@@ -27,13 +25,12 @@ def load_pipeline(
     Raises:
         ConfigError: The model is of another kind.
     """
-    from transformer.decoding import GREEDY  # loads torch
-    from transformer.pipelines.auto import load
+    from transformer.pipelines.auto import load  # loads torch
     from transformer.runtime.allocator import retain_heap
 
     retain_heap()
     note_missing_kernels()
-    pipeline = load(model, precision=precision, search=search or GREEDY)
+    pipeline = load(model, precision=precision, search=search)
     if not isinstance(pipeline, wanted):
         raise ConfigError(f"{model} is not a {name}; see `transformer info {model}` for its task")
     return pipeline

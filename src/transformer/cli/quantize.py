@@ -15,9 +15,9 @@ from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choi
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import DataError
 from transformer.evaluation.tokenization import TokenizationChoice
+from transformer.options.search import Search
 
 if TYPE_CHECKING:
-    from transformer.decoding import Search
     from transformer.pipelines.translation.quantization import Comparison
 
 
@@ -43,7 +43,7 @@ def quantize(
     workers: WorkersOption = None,
     as_json: JsonObjectOption = False,
     *,
-    search: "Search",
+    search: Search,
 ) -> None:
     """Quantize a model's weights to int8, and measure the loss of quality on held-out text.
 

@@ -21,6 +21,7 @@ from transformer.cli.translate import (
 )
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
+from transformer.options.search import GREEDY
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.scoring import PairScore
@@ -63,7 +64,6 @@ def score(
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     pairs = _pairs(texts, source, target, invalid_choice(invalid_utf8))
     check_files([source, target] if source else [], [output_path])
-    from transformer.decoding import GREEDY
     from transformer.pipelines.auto import load_translator  # loads torch
     from transformer.pipelines.translation.scoring import score_pairs
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from transformer.cli.fields import takes_fields
+from transformer.cli.fields import collects, takes
 from transformer.cli.verbosity import is_quiet, say, takes_verbosity
 from transformer.errors import ConfigError
 from transformer.serving.settings import ServerSettings
@@ -22,14 +22,13 @@ PANELS = {
 """Settings that have options, by their heading in `--help`; the others are set in a file."""
 
 
+@collects(ServerSettings, PANELS, flags={"proxies": "--proxy"}, metavars={"cors": "ORIGIN", "proxies": "ADDRESS"})
+def _settings_of(**options: Any) -> dict[str, Any]:
+    return options
+
+
 @takes_verbosity
-@takes_fields(
-    "options",
-    ServerSettings,
-    PANELS,
-    flags={"proxies": "--proxy"},
-    metavars={"cors": "ORIGIN", "proxies": "ADDRESS"},
-)
+@takes("options", _settings_of)
 def serve(
     models: Annotated[
         list[str] | None,

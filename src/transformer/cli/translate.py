@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines, choose_format
+from transformer.cli.fields import option
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
 from transformer.cli.lexicon import takes_terminology
@@ -28,13 +29,13 @@ from transformer.cli.search import (
 )
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, TransformerError
+from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.cli.formats import Formatter
     from transformer.cli.lexicon import TerminologyOptions
     from transformer.cli.notes import Notes
     from transformer.cli.search import Loading
-    from transformer.decoding import Search
     from transformer.pipelines.translation.results import Translation
     from transformer.pipelines.translation.translator import Translator
     from transformer.text.lines import Invalid
@@ -58,15 +59,13 @@ InputOption = Annotated[
 OutputOption = Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")]
 AlignmentOption = Annotated[Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")]
 AttentionOption = Annotated[Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")]
-NBestOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="number of translations per line, written as `line ||| translation ||| ranking score`"),
-]
+NBestOption = Annotated[int | None, option(Search, "n_best")]
 FormatOption = Annotated[
     Format | None,
     typer.Option(
         "--format",
-        help="text (default); jsonl: an object per line, with scores and tokens; moses: n-best list of Moses",
+        help="text (default; with --n-best `line ||| translation ||| ranking score`); jsonl: an object per line, with "
+        "scores and tokens; moses: n-best list of Moses",
     ),
 ]
 PrefixOption = Annotated[
@@ -96,7 +95,7 @@ def translate(
     quiet: QuietOption = False,
     *,
     loading: "Loading",
-    search: "Search",
+    search: Search,
     bound: "TerminologyOptions",
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
@@ -109,7 +108,8 @@ def translate(
     """
     invalid, lines = invalid_choice(invalid_utf8), argument_lines(texts, input_path)
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
-    check_files([input_path, prefix, loading.shortlist, *bound.files], [output_path, alignment, attention])
+    shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
+    check_files([input_path, prefix, shortlist, *bound.files], [output_path, alignment, attention])
 
     from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
     from transformer.runtime.allocator import freeze_gc
@@ -128,7 +128,7 @@ def translate(
         freeze_gc()
         files.callback(translator.close)  # also ends unfinished work if the output is no longer read
         sink = files.enter_context(open_output(output_path))
-        side_outputs = _side_outputs(files, alignment, attention, loading.task)
+        side_outputs = _side_outputs(files, alignment, attention, task)
         notes.say(translator.description)
         done = None if quiet else files.enter_context(_progress(input_path, output_path))
         if lines is None and input_path is None:

@@ -5,18 +5,18 @@ processes, `GraphedSearcher` with CUDA graphs on a GPU.
 """
 
 from transformer.decoding.candidates import normalized_score
-from transformer.decoding.config import GREEDY, RETRY_NGRAM, Average, Request, Search, SearchOptions, Tokens
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.cuda_graphs import GraphedSearcher
 from transformer.decoding.degeneration import repeats_itself
 from transformer.decoding.ensemble import Ensemble, average_log_p
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.length_penalties import length_normalization, paper_length_penalty
 from transformer.decoding.parallel import SharedModels, Workers, default_workers, single_thread
+from transformer.decoding.request import Request
 from transformer.decoding.retokenizing import Retokenize, RetokenizingModel, keep_tokens, make_retokenizer
-from transformer.decoding.sampling import Sampling
 from transformer.decoding.search import search_all, search_each, stream_tokens
 from transformer.decoding.shortlist import Shortlist, ShortlistModel
+from transformer.options.length_penalties import length_normalization, paper_length_penalty
+from transformer.options.search import GREEDY, RETRY_NGRAM, Average, Sampling, Search, SearchOptions, Tokens
 
 __all__ = [
     "GREEDY",

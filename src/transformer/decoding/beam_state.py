@@ -16,13 +16,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.candidates import Candidates, normalized_score, rank
-from transformer.decoding.config import Request, Search
 from transformer.decoding.constrained import count_occurrences
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.incremental_state import join_states
+from transformer.decoding.request import Request
 from transformer.decoding.sampling import random_stream
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel, State
+from transformer.options.search import Search
 from transformer.tokenizers.special_tokens import BOS_ID, PAD_ID, SpecialTokenIds
 
 INITIAL_CAPACITY = 32

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.length_penalties import LengthPenalty
+from transformer.options.length_penalties import LengthPenalty
 
 
 @dataclass(frozen=True)

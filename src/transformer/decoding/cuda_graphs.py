@@ -22,12 +22,13 @@ from torch import Tensor
 from transformer.blocks.cache import CausalCache, DecoderCache
 from transformer.decoding.beam_state import BeamState, eos_id_of
 from transformer.decoding.candidates import Candidates, TopK, expand, prune
-from transformer.decoding.config import Request, Search
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.incremental_state import reorder_rows, resize_caches, state_tensors
+from transformer.decoding.request import Request
 from transformer.decoding.search import search_each
 from transformer.interfaces import GenerativeModel
 from transformer.kernels import best_tokens
+from transformer.options.search import Search
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 STEPS_PER_LAUNCH: Final = 8

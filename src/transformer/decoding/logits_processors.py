@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.config import Request, Search
+from transformer.decoding.request import Request
+from transformer.options.search import Search
 
 LogitsProcessor = Callable[[Tensor, Tensor, Tensor], None]
 """Changes log-probabilities (N, W, V) in place, given the tokens generated so far (N, W, L) and their number (N)."""

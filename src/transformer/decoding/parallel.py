@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import torch
 
-from transformer.decoding.config import Average, Request, Search
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.length_penalties import LengthNormalization, PaperLengthPenalty
+from transformer.decoding.request import Request
 from transformer.decoding.search import search_all
 from transformer.interfaces import GenerativeModel
+from transformer.options.length_penalties import LengthNormalization, PaperLengthPenalty
+from transformer.options.search import Average, Search
 from transformer.runtime.compute_worker import end_batch, initialize_compute_worker
 from transformer.runtime.function_pool import FunctionPool
 from transformer.runtime.pool import CAN_FORK

@@ -1,55 +1,10 @@
 """Sampling: draws tokens from the model's distribution, with temperature, top-k, top-p and min-p."""
 
-from dataclasses import dataclass
-from typing import Final
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer.errors import ConfigError
-
-MIN_TEMPERATURE: Final = 0.001
-"""Below it, float32 cannot distinguish the best token from others, or the best token is always drawn."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Options for drawing tokens.
-
-    Each sentence has its own random stream, so that samples depend neither on the other sentences of a batch nor on
-    their order.
-
-    Attributes:
-        temperature: Divisor of the logits; below 1, likely tokens become likelier.
-        top_k: Number of most probable tokens to draw from; 0 keeps all (Fan et al. 2018, Sec. 5.1).
-        top_p: Probability that the tokens to draw from, the fewest most probable ones, must add up to (Holtzman et al.
-            2020, Sec. 3.1).
-        min_p: Minimum probability of a token, relative to the most probable one (Nguyen et al. 2024).
-        seed: Seed of the random streams.
-
-    Raises:
-        ConfigError: A value is out of its range.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        """Validates the options."""
-        if not MIN_TEMPERATURE <= self.temperature < float("inf"):
-            raise ConfigError(
-                f"temperature={self.temperature} is below {MIN_TEMPERATURE}; leave sampling out for greedy search"
-            )
-        if self.top_k < 0:
-            raise ConfigError(f"top_k={self.top_k} is below 0; choose 0 to keep all tokens")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p={self.top_p} is not in (0, 1]; choose 1 to keep all tokens")
-        if not 0 <= self.min_p <= 1:
-            raise ConfigError(f"min_p={self.min_p} is not in [0, 1]; choose 0 to keep all tokens")
+from transformer.options.search import Sampling
 
 
 def random_stream(seed: int, number: int, samples: int, limit: int) -> Float[Tensor, "W L"]:

@@ -27,7 +27,6 @@ from transformer.decoding.candidates import (
     prune,
     top_k_processed,
 )
-from transformer.decoding.config import Request, Search
 from transformer.decoding.constrained import (
     Constraint,
     allocate_banks,
@@ -37,10 +36,12 @@ from transformer.decoding.constrained import (
 )
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.logits_processors import LogitsProcessor, force_prefixes, make_logits_processors
-from transformer.decoding.sampling import Sampling, draw
+from transformer.decoding.request import Request
+from transformer.decoding.sampling import draw
 from transformer.decoding.search_model import SearchModel, as_search_model
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel
+from transformer.options.search import Sampling, Search
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SpecialTokenIds
 
 LogP = Float[Tensor, "N W V"]

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen, doc
 
-Count = Annotated[int, Ge(0)]
-Positive = Annotated[int, Ge(1)]
+from transformer.options.fields import Count, Positive
+from transformer.options.translation import Device, Precision
+
 Seconds = Annotated[float, Gt(0)]
 
 
@@ -88,10 +89,8 @@ class ServerSettings:
         ]
         | None
     ) = None
-    device: Annotated[Literal["auto", "cpu", "cuda"], doc("device to compute on; auto: a GPU if there is one")] = "auto"
-    precision: Annotated[
-        Literal["auto", "float32", "bf16", "int8"], doc("precision of the weights; auto: the fastest exact enough")
-    ] = "auto"
+    device: Device = "auto"
+    precision: Precision = "auto"
     preload: Annotated[bool, doc("load all models at the start; otherwise each at its first request")] = False
     memory_mb: Annotated[
         Count, doc("memory in MB above which the least recently used models are unloaded; 0: no limit")

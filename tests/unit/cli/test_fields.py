@@ -9,7 +9,8 @@ import typer
 from annotated_types import Ge, Le, doc
 from typer.testing import CliRunner
 
-from transformer.cli.fields import facts_of, takes_fields
+from transformer.cli.fields import collects, takes
+from transformer.options.fields import facts_of
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Settings:
     size: Annotated[int, Ge(1), doc("size; default: one per core")] | None = None
     mode: Annotated[Literal["a", "b"], doc("mode")] = "a"
     fast: Annotated[bool, doc("go fast")] = False
+    page: Annotated[bool, doc("show the page")] = True
     paths: Annotated[tuple[Path, ...], doc("path")] = ()
     hidden: int = 1
 
@@ -29,9 +31,13 @@ def run() -> Any:
     """Runs a command with the options of the settings; returns its output and the settings that it got."""
     given: list[dict[str, Any]] = []
 
-    @takes_fields(
-        "options", Settings, {"Main": ("port", "size", "mode"), "More": ("fast", "paths")}, {"paths": "--path"}
+    @collects(
+        Settings, {"Main": ("port", "size", "mode"), "More": ("fast", "page", "paths")}, flags={"paths": "--path"}
     )
+    def settings_of(**options: Any) -> dict[str, Any]:
+        return options
+
+    @takes("options", settings_of)
     def command(name: str = "", *, options: dict[str, Any]) -> None:
         given.append(options)
 
@@ -49,8 +55,8 @@ def run() -> Any:
 def test_options_that_are_given_arrive_and_no_others(run: Any) -> None:
     """Catches a default that overrides a settings file, and a 0 that is taken for an option that was left out."""
     assert run()[1] == {}
-    assert run("--port", "0", "--fast", "--path", "x", "--path", "y")[1] == {
-        "port": 0, "fast": True, "paths": [Path("x"), Path("y")],
+    assert run("--port", "0", "--fast", "--no-page", "--path", "x", "--path", "y")[1] == {
+        "port": 0, "fast": True, "page": False, "paths": [Path("x"), Path("y")],
     }  # fmt: skip
 
 
@@ -78,5 +84,5 @@ def test_help_tells_descriptions_and_defaults(run: Any) -> None:
 
 def test_facts_of_optional_fields() -> None:
     """Catches metadata that is lost inside `X | None`."""
-    size = facts_of(Settings)[1]
+    size = facts_of(Settings)["size"]
     assert (size.kind, size.default, size.bounds) == (int, None, {"min": 1, "max": None})

@@ -91,8 +91,8 @@ def test_sampling_with_logits_processors_keeps_the_models_score() -> None:
         ({"temperature": 0.0}, "temperature=0.0 is below 0.001; leave sampling out for greedy search"),
         ({"temperature": 1e-300}, "temperature=1e-300 is below 0.001; leave sampling out for greedy search"),
         ({"top_k": -1}, "top_k=-1 is below 0"),
-        ({"top_p": 0.0}, r"top_p=0.0 is not in \(0, 1\]"),
-        ({"min_p": 1.5}, r"min_p=1.5 is not in \[0, 1\]"),
+        ({"top_p": 0.0}, "top_p=0.0 is not above 0; choose 1 to keep all tokens"),
+        ({"min_p": 1.5}, "min_p=1.5 is above 1; choose 0 to keep all tokens"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:

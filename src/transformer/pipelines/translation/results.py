@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from transformer.decoding import Hypothesis, Tokens, normalized_score
-from transformer.decoding.length_penalties import LengthPenalty
+from transformer.options.length_penalties import LengthPenalty
 from transformer.text.joining import join_sentences
 from transformer.tokenizers.base import Tokenizer
 

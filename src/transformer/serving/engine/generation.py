@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from transformer.decoding import Search
-from transformer.decoding.sampling import MIN_TEMPERATURE, Sampling
 from transformer.errors import ConfigError
+from transformer.options.search import MIN_TEMPERATURE, Sampling
 from transformer.pipelines.text_generation import Continuation, Generator
 from transformer.serving.engine.options import TaskOptions
 from transformer.serving.engine.stop_texts import StopTexts, cut_at_stop

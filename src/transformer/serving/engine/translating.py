@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from transformer.decoding import Search
-from transformer.decoding.length_penalties import paper_length_penalty
 from transformer.errors import ConfigError, DataError
+from transformer.options.length_penalties import paper_length_penalty
 from transformer.pipelines.translation.alignment_output import word_alignment
 from transformer.pipelines.translation.results import Alternative, Translation
 from transformer.pipelines.translation.scoring import PairScore, score_pairs

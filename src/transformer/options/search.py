@@ -1,0 +1,207 @@
+"""Options of a search (`Search`), and of sampling in it (`Sampling`).
+
+`Search` corresponds to `GenerationConfig` of transformers and to the generation options of fairseq.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Annotated, Final, Literal, TypedDict, TypeVar
+
+from annotated_types import Ge, Gt, Le, doc
+
+from transformer.errors import ConfigError
+from transformer.options.fields import Count, Positive, Remedy, check_bounds
+from transformer.options.length_penalties import LengthPenalty, paper_length_penalty
+
+T = TypeVar("T")
+Tokens = tuple[int, ...]
+Average = Literal["log_probability", "probability"]
+MIN_TEMPERATURE: Final = 0.001
+"""Below it, float32 cannot distinguish the best token from others, or the best token is always drawn."""
+KEEP_ALL: Final = Remedy("choose 0 to keep all tokens")
+OLD_NAMES: Final = {"penalty": "length_penalty", "guard": "retry_degenerate"}
+"""Deprecated names of the options of `Search`, with the present ones."""
+
+
+def _accept_old_names(cls: type[T]) -> type[T]:
+    """Makes the constructor of `Search` accept `OLD_NAMES`, with a warning; an old name overrides the present one."""
+    init: Callable[..., None] = cls.__init__
+
+    @wraps(init)
+    def init_with_old_names(self: T, *args: object, **options: object) -> None:
+        for old in OLD_NAMES.keys() & options.keys():
+            _warn_of_old_name(old)
+            options[OLD_NAMES[old]] = options.pop(old)
+        init(self, *args, **options)
+
+    cls.__init__ = init_with_old_names
+    return cls
+
+
+def _warn_of_old_name(old: str) -> None:
+    warnings.warn(f"Search.{old} is deprecated; use {OLD_NAMES[old]}", DeprecationWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Options for drawing tokens.
+
+    Each sentence has its own random stream, so that samples depend neither on the other sentences of a batch nor on
+    their order. Top-k is described by Fan et al. 2018, Sec. 5.1, top-p by Holtzman et al. 2020, Sec. 3.1, and min-p by
+    Nguyen et al. 2024.
+
+    Raises:
+        ConfigError: A value is out of its range.
+    """
+
+    temperature: Annotated[
+        float,
+        Ge(MIN_TEMPERATURE),
+        Remedy("leave sampling out for greedy search"),
+        doc("divisor of the logits; below 1, probable tokens become more probable"),
+    ] = 1.0
+    top_k: Annotated[Count, KEEP_ALL, doc("number of most probable tokens to draw from; 0: all")] = 0
+    top_p: Annotated[
+        float,
+        Gt(0),
+        Le(1),
+        Remedy("choose 1 to keep all tokens"),
+        doc("total probability of the tokens to draw from, the fewest most probable ones"),
+    ] = 1.0
+    min_p: Annotated[
+        float, Ge(0), Le(1), KEEP_ALL, doc("minimum probability of a token, relative to the most probable one")
+    ] = 0.0
+    seed: Annotated[int, doc("seed of the random numbers")] = 1
+
+    def __post_init__(self) -> None:
+        """Validates the options."""
+        check_bounds(self)
+
+
+@_accept_old_names
+@dataclass(frozen=True)
+class Search:
+    """Options of beam search, greedy search and sampling; the defaults are greedy search.
+
+    Limits of tokens and penalties of repetition change which tokens are chosen, not their scores. The penalty of
+    repetition is described by Keskar et al. 2019, "CTRL", Sec. 4.1, and groups by Vijayakumar et al. 2018, "Diverse
+    Beam Search", Sec. 4. See also `coverage_penalty`, `Ensemble` and `Retrier`.
+
+    Raises:
+        ConfigError: A value, or a combination of values, is invalid.
+    """
+
+    beam: Annotated[
+        Positive,
+        Remedy("choose 1 for greedy search, or more"),
+        doc("beam size, the number of hypotheses that are followed; 1 is greedy search, the paper uses 4"),
+    ] = 1
+    length_penalty: Annotated[LengthPenalty, doc("divisor by which hypotheses of different lengths are compared")] = (
+        field(default_factory=lambda: paper_length_penalty(0.6))
+    )
+    stopping: Annotated[
+        Literal["early", "exhaustive"],
+        doc("early: stop when as many hypotheses as the beam size have ended; exhaustive: when none can improve"),
+    ] = "early"
+    n_best: Annotated[Positive, doc("number of results per text, best first; at most the beam size")] = 1
+    min_tokens: Annotated[Count, doc("minimum number of tokens to generate")] = 0
+    max_tokens: (
+        Annotated[
+            Positive,
+            doc("maximum number of tokens, the end not counted; default: source (or minimum) + 50, 200 after a prompt"),
+        ]
+        | None
+    ) = None
+    no_repeat_ngram: Annotated[Count, doc("never repeat an n-gram of N tokens; 0: no limit")] = 0
+    repetition_penalty: Annotated[
+        float, Gt(0), doc("factor of the log-probability of repeated tokens; above 1, they become less likely")
+    ] = 1.0
+    banned: Annotated[Sequence[Tokens], doc("sequences of tokens that are never generated")] = ()
+    allow_unknown: Annotated[bool, doc("allow [UNK]; it is left out in text and shown among the tokens")] = False
+    groups: Annotated[
+        Positive, doc("number of groups that the beam is divided into, each avoiding the tokens of those before it")
+    ] = 1
+    diversity: Annotated[
+        float, Ge(0), doc("penalty of a token for each earlier group that chose it, in nats; needs several groups")
+    ] = 0.0
+    sampling: Annotated[Sampling | None, doc("draw tokens instead of taking the best ones")] = None
+    average: Annotated[
+        Average,
+        doc(
+            "how models of an ensemble are averaged: log_probability favours tokens that all models accept, "
+            "probability those that any model accepts"
+        ),
+    ] = "log_probability"
+    coverage: Annotated[
+        float, Ge(0), doc("weight of the penalty for source tokens with little attention, e.g. 0.2; needs a beam")
+    ] = 0.0
+    limit_ends: Annotated[
+        bool, doc("count a hypothesis that reaches the maximum of tokens as finished, not as worse than finished ones")
+    ] = False
+    retry_degenerate: Annotated[
+        bool,
+        doc("search again if a translation loops, does not end, is empty, or changes a number or an address"),
+    ] = True
+
+    def __post_init__(self) -> None:
+        """Validates the options."""
+        check_bounds(self)
+        if self.n_best > self.beam:
+            raise ConfigError(f"n_best={self.n_best} is not between 1 and beam={self.beam}; choose a wider beam")
+        if self.beam % self.groups:
+            raise ConfigError(f"groups={self.groups} does not divide beam={self.beam}; choose a divisor")
+        if self.groups > 1 and self.sampling:
+            raise ConfigError("groups and sampling exclude each other; samples differ by themselves")
+        if self.max_tokens is not None and self.max_tokens < self.min_tokens:
+            raise ConfigError(f"max_tokens={self.max_tokens} is below the minimum of {self.min_tokens}; choose more")
+        if self.coverage and self.beam == 1:
+            raise ConfigError("coverage has no effect with beam=1, which has nothing to compare; choose e.g. 4")
+        if not all(self.banned):
+            raise ConfigError("an empty sequence cannot be banned; leave it out")
+
+    @property
+    def ranks_by_log_probability(self) -> bool:
+        """Whether hypotheses are compared by the model's unprocessed log-probabilities, in a single group."""
+        is_processed = self.repetition_penalty != 1 or self.no_repeat_ngram or self.banned or self.sampling
+        return self.groups == 1 and not is_processed
+
+    @property
+    def penalty(self) -> LengthPenalty:
+        """Deprecated name of `length_penalty`."""
+        _warn_of_old_name("penalty")
+        return self.length_penalty
+
+    @property
+    def guard(self) -> bool:
+        """Deprecated name of `retry_degenerate`."""
+        _warn_of_old_name("guard")
+        return self.retry_degenerate
+
+
+class SearchOptions(TypedDict, total=False):
+    """The fields of `Search` as keyword arguments of a call, so that editors complete and type checkers check them."""
+
+    beam: int
+    length_penalty: LengthPenalty
+    stopping: str
+    min_tokens: int
+    max_tokens: int | None
+    no_repeat_ngram: int
+    repetition_penalty: float
+    banned: Sequence[Tokens]
+    allow_unknown: bool
+    groups: int
+    diversity: float
+    sampling: Sampling | None
+    average: Average
+    coverage: float
+    limit_ends: bool
+    retry_degenerate: bool
+
+
+RETRY_NGRAM: Final = 3
+"""Size of the n-grams that are not repeated when a degenerate translation is searched for again."""
+GREEDY: Final = Search()
+"""Greedy search: the most probable token at each step."""
