@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need": code as readable as the paper, ready for production."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Imports a public name on first use (PEP 562), so that importing the package stays cheap."""
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("transformer")
     if name not in _MODULES:
         raise AttributeError(f"module 'transformer' has no attribute {name!r}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from transformer.cli.help import HELP, HelpfulCommand, command_help
 from transformer.cli.streams import close_standard_output, open_streams
 from transformer.cli.usage import PROGRAM, usage_error, with_current_spellings
 from transformer.errors import TransformerError, printable
@@ -31,13 +32,14 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         help="Train a translation model on two text files and translate with it. Other text and image models work too.",
         epilog="Example: transformer train corpus.en corpus.de",
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode=None,
+        context_settings={"help_option_names": [*HELP]},
     )
     app.callback()(_options)
     for name in commands:
         function = MODULES.get(name, name)
         module = import_module(f"transformer.cli.{function}")
-        app.command(name, epilog=getattr(module, "EPILOG", None))(getattr(module, function))
+        app.command(name, cls=HelpfulCommand, epilog=getattr(module, "EPILOG", None))(getattr(module, function))
     return app
 
 
@@ -67,6 +69,9 @@ def main() -> None:
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
         app = make_app([command] if command in COMMANDS else COMMANDS)
+        if command in ("", *COMMANDS) and not set(HELP).isdisjoint(_before_texts(sys.argv)):
+            typer.echo(command_help(app, command))
+            sys.exit()
         code = app(with_current_spellings(sys.argv[1:], command), prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
@@ -94,6 +99,11 @@ def main() -> None:
         _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
     finally:
         close_standard_output()
+
+
+def _before_texts(arguments: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments before "--", behind which nothing is an option."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _known_names(error: Any) -> list[str]:
