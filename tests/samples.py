@@ -6,12 +6,15 @@ import random
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from torch import nn
+
+if TYPE_CHECKING:
+    from transformer.training.config import TrainingSettings
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "tests" / "corpus" / "everyday"
@@ -46,6 +49,14 @@ def tiny_recipe(corpus: tuple[Path, Path], **training: object) -> dict[str, dict
     """Returns the recipe of a run that takes a few seconds on the digit corpus."""
     data = {"source": str(corpus[0]), "target": str(corpus[1]), "validation_pairs": 20}
     return {**TINY_RECIPE, "data": data, "training": {**TINY_RECIPE["training"], **training}}
+
+
+def training_settings(**training: object) -> "TrainingSettings":
+    """Returns the settings of a short training, with the given keys of a recipe's `training` section."""
+    from transformer.training.config import TrainingConfig, TrainingSettings
+
+    length = {"max_steps": 10, "warmup_steps": 1, "decay_steps": 10, "validate_every": "epoch", "save_every": "epoch"}
+    return TrainingSettings.of(TrainingConfig.model_validate({"accumulation": 1, **length, **training}))
 
 
 def idx(path: Path, values: np.ndarray) -> Path:

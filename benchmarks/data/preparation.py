@@ -168,7 +168,6 @@ def steps(folder: Path) -> dict[str, Any]:
     from transformer.data.prefetch import prefetch
     from transformer.data.token_batching import batch_by_tokens
     from transformer.data.token_store import TokenStore
-    from transformer.training.config import TrainingConfig
     from transformer.training.objectives.translation import TranslationObjective
     from transformer.training.optim.adam import make_optimizer
     from transformer.training.step import TrainingState, train_step
@@ -180,7 +179,7 @@ def steps(folder: Path) -> dict[str, Any]:
         VOCABULARY, VOCABULARY, MAX_LENGTH, MAX_LENGTH, d_model=128, N=4, h=4, d_ff=256, share_embeddings="all"
     )
     objective = TranslationObjective(model, 0.1)
-    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, SEED)
+    state = TrainingState(objective, make_optimizer(objective), 0, SEED)
 
     def ids() -> Generator[Any]:
         yield from batch_by_tokens(source.lengths, BATCH_TOKENS, SEED, 0)[-STEPS:]

@@ -41,7 +41,6 @@ from transformer.interfaces import LossSum
 from transformer.runtime.allocator import retain_heap
 from transformer.runtime.machine import machine
 from transformer.training.backend import Backend, enlarge_onednn_cache
-from transformer.training.config import TrainingConfig
 from transformer.training.cpu_ops import dispatch
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
@@ -105,7 +104,7 @@ def measure(shape: str, variant: str) -> dict[str, float]:
     kind = WholeLogits if variant == "whole logits" else TranslationObjective
     objective = kind(model, 0.1, activation_checkpointing=variant == AGAIN)
     backend = Backend(torch.device("cpu"), "float32" if variant == "float32" else "bf16")
-    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1, backend)
+    state = TrainingState(objective, make_optimizer(objective), 0, 1, backend)
     batches = batches_of(shape)
     with torch.no_grad(), backend.compute_context():
         first = objective.eval()(batches[0])

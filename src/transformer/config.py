@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -43,6 +43,10 @@ class Config(BaseModel):
     """Immutable values that are validated once, when they enter the program; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def updated(self, **values: object) -> Self:
+        """Returns a copy with some values replaced, which is validated as a whole."""
+        return type(self).model_validate({**self.model_dump(), **values})
 
 
 def describe_problems(error: ValidationError, max_depth: int | None = None) -> str:

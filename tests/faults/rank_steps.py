@@ -16,7 +16,7 @@ from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
 from transformer.interfaces import DatasetMix, LossSum
 from transformer.runtime.allocator import retain_heap
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingConfig, TrainingSettings
 from transformer.training.distributed.data_parallel import distribute_model, gather_on_main
 from transformer.training.distributed.process_group import DistributedContext, join_process_group
 from transformer.training.interruption import Interruption
@@ -30,6 +30,7 @@ from transformer.training.update import SkippedBatch, prepare_batch, train_on_ba
 from transformer.transformer import build_transformer
 
 STRATEGIES = ("ddp", "fsdp")
+LENGTH = {"max_steps": 3, "warmup_steps": 1, "decay_steps": 3, "validate_every": 1, "save_every": 1}
 ACCUMULATIONS = (1, 2, 3)
 """Numbers of micro-batches: for two ranks, one and none, one each, and two and one."""
 
@@ -90,13 +91,14 @@ def take_steps(
     distributed = distribute_model(objective, model, context)
     optimizer = torch.optim.SGD(distributed.model.parameters())
     state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
-    config, progress = TrainingConfig(accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5), Progress()
+    settings = TrainingSettings.of(TrainingConfig(**LENGTH, accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5))
+    progress = Progress()
     results: list[Any] = []
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
         spoiled = len(results) == 2
         objective.spoiled = spoiled and (context.rank == min(context.size, accumulation) - 1)
         batch = prepare_batch(Pairs(), context, accumulation, (ids, progress.position))
-        outcome = train_on_batch(state, batch, config, 0.7, progress)
+        outcome = train_on_batch(state, batch, settings, 0.7, progress)
         assert isinstance(outcome, SkippedBatch) == spoiled
         results.append(
             outcome.reason if isinstance(outcome, SkippedBatch) else [outcome.loss, outcome.nll, outcome.count]
@@ -119,7 +121,7 @@ def keeps_memory(context: DistributedContext) -> bool:
     }
     tensors |= {f"step/{name}": torch.tensor(7.0) for name, _ in model.named_parameters()}
     distributed = distribute_model(TranslationObjective(model, 0.1), model, context)
-    optimizer = make_optimizer(distributed.model, TrainingConfig())
+    optimizer = make_optimizer(distributed.model)
     restore_optimizer(distributed.model, optimizer, tensors)
     shard_bytes = sum(state["exp_avg"].untyped_storage().nbytes() for state in map(local, optimizer.state.values()))
     gathered = gather_on_main(optimizer_tensors(distributed.model, optimizer), context)
@@ -139,14 +141,15 @@ def plans(context: DistributedContext) -> list[float]:
     torch.manual_seed(5)
     model = build_transformer(29, 29, 40, 40, d_model=128, N=3, h=4, d_ff=512, share_embeddings="all")
     distributed = distribute_model(TranslationObjective(model, 0.1), model, context)
-    optimizer = make_optimizer(distributed.model, TrainingConfig())
+    optimizer = make_optimizer(distributed.model)
     state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
-    dataset, config = Alike(), TrainingConfig(batch_tokens=29 * 400, accumulation=2, max_steps=3)
-    lines = plan_run(state, dataset, config)
+    config = TrainingConfig(**LENGTH, batch_tokens=29 * 400, accumulation=2)
+    dataset, settings = Alike(), TrainingSettings.of(config)
+    lines = plan_run(state, dataset, settings)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     for _ in range(3):
         batch = prepare_batch(dataset, context, 2, (np.arange(400), Progress().position))
-        train_on_batch(state, batch, config, 1e-3, Progress())
+        train_on_batch(state, batch, settings, 1e-3, Progress())
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     predicted = float(
         re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", lines[-1])[0]

@@ -11,8 +11,8 @@ import pytest
 
 from samples import digit_pairs, tiny_recipe, write_lines
 from substitution import substitute
+from transformer.run.plan import prepare_data
 from transformer.run.recipe import parse_recipe
-from transformer.run.setup import prepare_data
 from transformer.run.train import train
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}

@@ -9,7 +9,6 @@ import torch
 from transformer.data.dataset import pair_batch
 from transformer.decoding import GREEDY, Request, search_all
 from transformer.tokenizers.special_tokens import EOS_ID
-from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.schedule import make_schedule
@@ -38,7 +37,7 @@ def test_learns(name: str, task: Task, order: str) -> None:
         share_embeddings="all",
     )  # fmt: skip
     objective = TranslationObjective(model, label_smoothing=0.1)
-    state = TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1)
+    state = TrainingState(objective, make_optimizer(objective), 0, 1)
     schedule = make_schedule("cosine", d_model=48, peak=0.004, warmup_steps=60, decay_steps=STEPS)
     generator = np.random.default_rng(5)
     for step in range(STEPS):

@@ -16,7 +16,6 @@ from transformer.models import family
 from transformer.pipelines.auto import load
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 from transformer.training.backend import Backend, enlarge_onednn_cache
-from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import ClassificationObjective
 from transformer.training.objectives.language_modelling import LanguageModelObjective
 from transformer.training.optim.adam import make_optimizer
@@ -100,9 +99,8 @@ def training(order: dict[str, Any], folder: Path) -> tuple[TrainingState, Any]:
     else:
         mask = torch.ones(len(inputs), 1, 1, inputs.size(1), dtype=torch.bool)
         objective, batch = ClassificationObjective(model, 0.0), TextBatch(inputs, mask, labels)
-    settings = TrainingConfig(adam_betas=(0.9, 0.999), adam_eps=1e-8)
     backend = Backend(torch.device("cpu"), order["precision"])
-    return TrainingState(objective, make_optimizer(objective, settings), 0, 1, backend), batch
+    return TrainingState(objective, make_optimizer(objective, (0.9, 0.999), 1e-8), 0, 1, backend), batch
 
 
 if __name__ == "__main__":

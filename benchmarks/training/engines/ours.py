@@ -13,7 +13,6 @@ from transformer.kernels import elementwise
 from transformer.runtime.allocator import retain_heap
 from transformer.training.backend import Backend, enlarge_onednn_cache
 from transformer.training.compilation import compile_layers
-from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
@@ -65,8 +64,8 @@ class Ours:
         objective = TranslationObjective(self.model, job.label_smoothing, activation_checkpointing=job.checkpointed)
         if job.compiled:
             compile_layers(objective)
-        settings = TrainingConfig(adam_betas=ADAM_BETAS, adam_eps=ADAM_EPS)
-        self.state = TrainingState(objective, make_optimizer(objective, settings), step=0, seed=1, backend=self.backend)
+        optimizer = make_optimizer(objective, ADAM_BETAS, ADAM_EPS)
+        self.state = TrainingState(objective, optimizer, step=0, seed=1, backend=self.backend)
 
     def step(self, batch: Batch) -> None:
         """One update."""

@@ -41,8 +41,8 @@ def prepare(
     recipe = corpus.load()
 
     with spinner("loading PyTorch"):
+        from transformer.run.plan import prepare_data
         from transformer.run.plan_table import format_table
-        from transformer.run.setup import prepare_data
 
     task_data = prepare_data(recipe, output_path, quiet=is_quiet())
     for line in (*task_data.notes, *format_table(task_data.rows)):

@@ -1,5 +1,6 @@
 """The recipe's `data` section."""
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -42,9 +43,9 @@ class TaskConfig(Config):
     )
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Name of the corpus in messages."""
-        raise NotImplementedError
 
 
 class DataConfig(TaskConfig):

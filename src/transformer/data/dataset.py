@@ -52,9 +52,9 @@ def pair_batch(
 
 def _batch(sources: Ragged, targets: Ragged, source_ids: SpecialTokenIds, target_ids: SpecialTokenIds) -> PairBatch:
     return PairBatch(
-        src=pad(sources, after=source_ids.eos, fill=source_ids.pad or 0),
-        tgt=pad(targets, before=target_ids.bos, fill=target_ids.pad or 0),
-        labels=pad(targets, after=target_ids.eos, fill=target_ids.pad or 0),
+        src=pad(sources, after=source_ids.eos, fill=source_ids.padding),
+        tgt=pad(targets, before=target_ids.bos, fill=target_ids.padding),
+        labels=pad(targets, after=target_ids.eos, fill=target_ids.padding),
         scored_tokens=len(targets.values) + len(targets),
     )
 

@@ -82,7 +82,7 @@ class EncodedTexts:
         whole = Ragged.from_rows(rows)
         self._values, self.lengths = whole.values, whole.lengths
         self._starts = np.cumsum(self.lengths) - self.lengths
-        self._pad = tokenizer.special_tokens.pad or 0
+        self._pad = tokenizer.special_tokens.padding
         self.fallback_share = float(tokenizer.is_fallback()[whole.values].mean()) if len(whole.values) else 0.0
 
     def fetch(self, ids: NDArray[np.integer]) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B 1 1 S"]]:

@@ -124,7 +124,8 @@ class ImageConfig(TaskConfig):
         return self
 
 
-TASKS: Final[dict[str, type[TaskConfig]]] = {
+AnyTaskConfig = DataConfig | TextConfig | LabelConfig | NeighbourConfig | ImageConfig
+TASKS: Final[dict[str, type[AnyTaskConfig]]] = {
     "translation": DataConfig,
     "language-model": TextConfig,
     "masked-words": TextConfig,

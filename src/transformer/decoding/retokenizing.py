@@ -28,7 +28,7 @@ def make_retokenizer(source: Tokenizer, target: Tokenizer, max_tokens: int) -> R
         target: Tokenizer of the returned tokens.
         max_tokens: Maximum number of tokens of a sentence, EOS included; longer ones are truncated.
     """
-    pad, eos = target.special_tokens.pad or 0, target.special_tokens.eos or 0
+    pad, eos = target.special_tokens.padding, target.special_tokens.end
 
     def retokenize(src: Int[Tensor, "B S"]) -> Int[Tensor, "B Z"]:
         rows = target.encode_batch([source.decode(row) for row in src.tolist()])

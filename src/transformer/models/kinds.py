@@ -46,6 +46,11 @@ class EncoderDecoderConfig(ModelConfig):
         src_seq_len: int
         tgt_seq_len: int
 
+    @property
+    def seq_len(self) -> int:
+        """Maximum length of a text that may be source and target, in tokens."""
+        return min(self.src_seq_len, self.tgt_seq_len)
+
 
 class LanguageModelConfig(ModelConfig):
     """Configuration of a language model, which continues texts."""
@@ -74,11 +79,6 @@ class EncoderConfig(LabellingConfig):
         masked: bool
         embedding: Literal["mean", "first", "pooled"]
         labels_read: Literal["pooler", "embedding"]
-
-    @property
-    def max_text_tokens(self) -> int:
-        """Maximum number of tokens of a text in one pass, special tokens included."""
-        return self.text_tokens or self.seq_len
 
 
 class ImageEncoderConfig(LabellingConfig):

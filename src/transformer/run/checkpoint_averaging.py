@@ -11,12 +11,12 @@ import torch
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.storage.checkpoint_paths import AVERAGE
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import ParameterMean
 
 
-def steps_to_average(progress: Progress, training: TrainingConfig, stored: Sequence[int] = ()) -> list[int]:
+def steps_to_average(progress: Progress, settings: TrainingSettings, stored: Sequence[int] = ()) -> list[int]:
     """Returns the steps whose checkpoints are averaged at the end of a run, in order; empty if none are configured.
 
     `average_last` selects among the multiples of `save_every` and the final step. Other saved checkpoints are ignored,
@@ -24,16 +24,16 @@ def steps_to_average(progress: Progress, training: TrainingConfig, stored: Seque
 
     Args:
         progress: Progress of the run.
-        training: Training section of the recipe.
+        settings: Settings of the training.
         stored: Steps that have a checkpoint. Those at multiples of `save_every` are candidates too, since a resumed run
             may have begun without `average_last`.
     """
-    if training.average_best:
-        return sorted(progress.leaders[: training.average_best])
-    if training.average_last:
-        every = training.save_every
+    if settings.average_best:
+        return sorted(progress.leaders[: settings.average_best])
+    if settings.average_last:
+        every = settings.save_every
         scheduled = [step for step in stored if isinstance(every, int) and step % every == 0]
-        return sorted({*scheduled, *progress.recent, progress.step})[-training.average_last :]
+        return sorted({*scheduled, *progress.recent, progress.step})[-settings.average_last :]
     return []
 
 

@@ -5,50 +5,49 @@ from typing import Final
 
 from transformer.storage.checkpoint_paths import FOLDER
 from transformer.storage.disk_space import check_space, describe_bytes, free_bytes
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 
 FLOAT_BYTES: Final = 4
 ADVICE: Final = "free disk space, or train in a folder on another disk (--run)"
 
 
-def check_first_checkpoint(folder: Path, parameters: int, training: TrainingConfig) -> None:
+def check_first_checkpoint(folder: Path, parameters: int, ema_decay: float | None) -> None:
     """Checks that a checkpoint fits on the disk of a run.
 
     Args:
         folder: Run folder.
         parameters: Number of parameters of the model, at least.
-        training: Training section of the recipe.
+        ema_decay: Decay of the running mean of the parameters, if there is one.
 
     Raises:
         OutputError: Not even one checkpoint fits.
     """
-    check_space(folder, checkpoint_bytes(parameters, training), "a checkpoint", ADVICE)
+    check_space(folder, checkpoint_bytes(parameters, ema_decay), "a checkpoint", ADVICE)
 
 
-def checkpoint_bytes(parameters: int, training: TrainingConfig) -> int:
+def checkpoint_bytes(parameters: int, ema_decay: float | None) -> int:
     """Returns the bytes of a checkpoint: parameters, both moments of Adam, and the running mean if there is one."""
-    return FLOAT_BYTES * parameters * (4 if training.ema_decay else 3)
+    return FLOAT_BYTES * parameters * (4 if ema_decay else 3)
 
 
-def kept_bytes(parameters: int, training: TrainingConfig) -> int:
+def kept_bytes(parameters: int, settings: TrainingSettings) -> int:
     """Returns the most bytes that the checkpoints of a run take together.
 
     They are the last ones, the best one, those to be averaged, the one that is being written, and the average.
     """
-    n_averaged = training.average_last or training.average_best or 0
-    average = FLOAT_BYTES * parameters if n_averaged else 0
-    return (training.keep_last + n_averaged + 2) * checkpoint_bytes(parameters, training) + average
+    average = FLOAT_BYTES * parameters if settings.n_averaged else 0
+    return (settings.keep_last + settings.n_averaged + 2) * checkpoint_bytes(parameters, settings.ema_decay) + average
 
 
-def describe_space(folder: Path, parameters: int, training: TrainingConfig) -> tuple[str, str | None]:
+def describe_space(folder: Path, parameters: int, settings: TrainingSettings) -> tuple[str, str | None]:
     """Returns the sizes of the checkpoints, and a warning if not all that a run keeps will fit.
 
     Args:
         folder: Run folder; checkpoints of an earlier start in it need no further space.
         parameters: Number of parameters of the model.
-        training: Training section of the recipe.
+        settings: Settings of the training.
     """
-    one, most = checkpoint_bytes(parameters, training), kept_bytes(parameters, training)
+    one, most = checkpoint_bytes(parameters, settings.ema_decay), kept_bytes(parameters, settings)
     text, free = f"{describe_bytes(one)} each, at most {describe_bytes(most)} together", free_bytes(folder)
     if free is None:
         return text, None

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import BundleError, ConfigError
-from transformer.models import family
-from transformer.models.kinds import ModelConfig
-from transformer.run.recipe import Recipe, fill_in_training, make_model_config
+from transformer.models.kinds import EncoderConfig, ModelConfig
+from transformer.run.defaults import fill_in_training
+from transformer.run.recipe import Recipe, make_model_config
 from transformer.run.start import SCRIPT, Start, complete_recipe
-from transformer.run.task import Task, TaskData
+from transformer.run.task import Task
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
@@ -51,7 +51,7 @@ class FineTunedStart(Start):
         return [note for note in (self.bundle.rounding_note, *notes) if note]
 
 
-def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] = ()) -> FineTunedStart | None:
+def fine_tuned_start(recipe: Recipe, task: Task[Any], allow_changed: Collection[str] = ()) -> FineTunedStart | None:
     """Returns the start from the model that the recipe's `training.start_from` names; None if it is not set.
 
     If the recipe does not set them, the peak learning rate is 5e-5 for encoders and a tenth of the peak in pretraining
@@ -76,16 +76,15 @@ def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] 
             "inverse_sqrt"
         )
     bundle = load_bundle(Path(training.start_from), dequantize=True)
-    kind = family(bundle.family).kind
-    if kind not in task.family_kinds:
+    kind = bundle.config.kind
+    if not isinstance(bundle.config, task.model_type):
         raise ConfigError(
             f"{bundle.folder} is a {bundle.family} model ({kind}), which this task cannot train; choose a model of "
-            f"kind {' or '.join(task.family_kinds)}"
+            f"kind {task.model_type.kind}"
         )
     tokenizer = _tokenizer_config(bundle)
     _check_same_config(recipe, bundle, tokenizer)
-    is_encoder = "encoder" in task.family_kinds
-    peak = ENCODER_LEARNING_RATE if is_encoder else LEARNING_RATE_FACTOR * _peak_learning_rate(bundle)
+    peak = ENCODER_LEARNING_RATE if kind == EncoderConfig.kind else LEARNING_RATE_FACTOR * _peak_learning_rate(bundle)
     defaults = {"learning_rate": peak, "warmup_steps": WARMUP_STEPS}
     origin = {
         "model": training.start_from,
@@ -97,11 +96,13 @@ def fine_tuned_start(recipe: Recipe, task: Task, allow_changed: Collection[str] 
     return FineTunedStart(recipe=complete_recipe(inherited, task, allow_changed), bundle=bundle, origin=origin)
 
 
-def check_script(task_data: TaskData, bundle: Bundle, allow_changed: Collection[str] = (SCRIPT,)) -> list[str]:
+def check_script(
+    fallback_shares: Mapping[str, float], bundle: Bundle, allow_changed: Collection[str] = (SCRIPT,)
+) -> list[str]:
     """Checks that the tokenizers of the pretrained model know the script of the text.
 
     Args:
-        task_data: Data of the run.
+        fallback_shares: Shares of fallback tokens, see `TaskData`.
         bundle: Pretrained model.
         allow_changed: Keys that the user allows to differ; if they name the script, it is only noted.
 
@@ -112,7 +113,7 @@ def check_script(task_data: TaskData, bundle: Bundle, allow_changed: Collection[
         ConfigError: Most tokens do, and the script is not allowed to differ.
     """
     notes: list[str] = []
-    for name, share in task_data.fallback_shares.items():
+    for name, share in fallback_shares.items():
         message = (
             f"the tokenizer of {bundle.folder} hardly knows the script of the {name}: {share:.0%} of the tokens are "
             "parts of characters or unknown"
@@ -151,9 +152,8 @@ def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labe
 
 def inherit_settings(recipe: Recipe, previous: Recipe) -> Recipe:
     """Fills unset keys of a resumed fine-tuning run from its stored recipe; the pretrained model is not read again."""
-    if previous.training.start_from is None:
+    if previous.training.start_from is None or previous.model is None:
         return recipe
-    assert previous.model is not None
     training = previous.training.model_dump(include={"start_from", "learning_rate", "warmup_steps"})
     return _inherit(recipe, previous.model.model_dump(), previous.tokenizer, training)
 

@@ -1,11 +1,16 @@
 """The table that a run prints before its first step: data, model, training, device, memory."""
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from transformer.models.kinds import ModelConfig
-from transformer.training.config import TrainingConfig
+from transformer.run.checkpoint_space import describe_space
+from transformer.run.plan import TrainingPlan
+from transformer.training.config import Interval, TrainingSettings
+from transformer.training.distributed.process_group import DistributedContext
+from transformer.training.loop import finish_reason
+from transformer.training.monitoring.progress import Progress
 
 Rows = list[tuple[str, str]]
 """Titles and texts."""
@@ -49,34 +54,31 @@ def model_rows(config: ModelConfig, parameters: int) -> Rows:
     ]
 
 
-def training_rows(training: TrainingConfig, epochs: float, peak_rate: float) -> Rows:
+def training_rows(settings: TrainingSettings, epochs: float, peak_rate: float) -> Rows:
     """Returns length, learning rate, validations and checkpoints of a run.
 
     Args:
-        training: Completed training section of the recipe.
+        settings: Settings of the training.
         epochs: Number of epochs of the run.
         peak_rate: Learning rate at the end of the warm-up.
     """
-    accumulation = training.accumulation or 1
-    batch = f"{training.budget:,} tokens" + (f" in {accumulation:,} parts" if accumulation > 1 else "")
-    n_averaged = training.average_last or training.average_best
-    averaged = f"; the {'last' if training.average_last else 'best'} {n_averaged} are averaged" if n_averaged else ""
-    patience = f", patience {training.patience}" if training.patience else ""
+    parts = f" in {settings.accumulation:,} parts" if settings.accumulation > 1 else ""
+    selected = "last" if settings.average_last else "best"
+    averaged = f"; the {selected} {settings.n_averaged} are averaged" if settings.n_averaged else ""
+    patience = f", patience {settings.patience}" if settings.patience else ""
+    rest = SCHEDULES[settings.schedule].format(decay_steps=settings.decay_steps)
+    steps = (
+        f"{settings.max_steps:,} steps ({epochs:,.1f} epochs), each of up to {settings.batch_tokens:,} tokens{parts}"
+    )
     return [
-        ("training", f"{training.max_steps:,} steps ({epochs:,.1f} epochs), each of up to {batch}"),
-        ("training", _learning_rate(training, peak_rate)),
-        ("validation", f"{_interval(training.validate_every)}, best by {training.best_metric}{patience}"),
-        ("checkpoints", f"{_interval(training.save_every)} and at the best validation{averaged}"),
+        ("training", steps),
+        ("training", f"learning rate up to {peak_rate:.2g} after {settings.warmup_steps:,} steps of warm-up, {rest}"),
+        ("validation", f"{_interval(settings.validate_every)}, best by {settings.best_metric}{patience}"),
+        ("checkpoints", f"{_interval(settings.save_every)} and at the best validation{averaged}"),
     ]
 
 
-def _learning_rate(training: TrainingConfig, peak_rate: float) -> str:
-    warmup_steps, decay_steps = training.warmup_steps or 0, training.decay_steps or 0
-    rest = SCHEDULES[training.schedule].format(decay_steps=decay_steps)
-    return f"learning rate up to {peak_rate:.2g} after {warmup_steps:,} steps of warm-up, {rest}"
-
-
-def _interval(interval: int | str | None) -> str:
+def _interval(interval: Interval) -> str:
     return "every epoch" if interval == "epoch" else f"every {interval:,} steps"
 
 
@@ -91,3 +93,73 @@ def _setting(key: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"{key} {(' x ' if key.endswith('_size') else ' ').join(map(str, value))}"
     return f"{key} {value}"
+
+
+def plan_lines(plan: TrainingPlan, parameters: int, progress: Progress) -> list[str]:
+    """Returns the table of a plan, and notes on its schedule, its ranks and the place where it continues.
+
+    Args:
+        plan: Plan of the run.
+        parameters: Number of parameters of the model.
+        progress: Progress of the run so far.
+    """
+    settings, peak_rate = plan.settings, plan.schedule(plan.settings.warmup_steps)
+    space, warning = describe_space(plan.folder, parameters, settings)
+    return [
+        *format_table([
+            *plan.data.rows,
+            *model_rows(plan.data.config, parameters),
+            *training_rows(settings, settings.max_steps / plan.steps_per_epoch, peak_rate),
+            ("checkpoints", space),
+            ("device", str(plan.backend)),
+        ]),
+        *([warning] if warning else []),
+        *_schedule_notes(settings),
+        *_model_notes(plan, peak_rate),
+        *([_ranks(plan.context, settings.accumulation)] if plan.context.size > 1 else []),
+        *_progress_notes(progress, settings),
+    ]  # fmt: skip
+
+
+def _schedule_notes(settings: TrainingSettings) -> Iterator[str]:
+    if settings.schedule == "cosine" and settings.max_steps > max(settings.warmup_steps, settings.decay_steps):
+        yield (
+            f"note: the cosine schedule ends at step {settings.decay_steps:,}, after which the learning rate is 0; "
+            f"extend it with --set training.decay_steps={settings.max_steps} --allow-changed training.decay_steps"
+        )
+    if settings.warmup_steps >= settings.max_steps:
+        yield (
+            f"note: the warm-up of {settings.warmup_steps:,} steps lasts as long as the run; set a shorter "
+            "training.warmup_steps, and set training.learning_rate too, "
+            "because its default rises as the warm-up gets shorter"
+        )
+
+
+def _model_notes(plan: TrainingPlan, peak_rate: float) -> Iterator[str]:
+    if plan.origin:
+        yield (
+            f"fine-tunes {plan.origin['model']} (SHA-256 {plan.origin['sha256'][:12]}...): learning rate up to "
+            f"{peak_rate:.2g} after {plan.settings.warmup_steps} steps of warm-up"
+        )
+    if plan.settings.ema_decay:
+        yield f"the model is the running mean of the parameters (decay {plan.settings.ema_decay})"
+
+
+def _ranks(context: DistributedContext, accumulation: int) -> str:
+    """Describes the ranks, with a note if some of them are idle."""
+    shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
+    n_idle = -accumulation % context.size
+    line = f"{context.size} ranks, {shares[context.strategy]}; micro-batches an update: {accumulation}"
+    if not n_idle:
+        return line
+    divisible = accumulation + n_idle
+    return (
+        f"{line}; note: {n_idle} of them idle in the last round of each update; training.accumulation={divisible} fits"
+    )
+
+
+def _progress_notes(progress: Progress, settings: TrainingSettings) -> Iterator[str]:
+    if finished := finish_reason(progress, settings):
+        yield f"already finished by {finished} at step {progress.step}; raise training.{finished} to continue"
+    elif progress.step:
+        yield f"continues at step {progress.step}"

@@ -1,4 +1,4 @@
-"""The recipe of a run: its TOML file, overrides, and defaults that depend on the size of the corpus."""
+"""The recipe of a run, as a user writes it: its TOML file and overrides."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from transformer.config import Config, describe_problems
-from transformer.data.config import TaskConfig
-from transformer.data.task_configs import TASKS
+from transformer.data.task_configs import TASKS, AnyTaskConfig
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.kinds import ModelConfig
@@ -22,13 +21,13 @@ UNKNOWN_KEY = "is not a key of a recipe; `transformer recipes --keys` lists them
 
 
 class Recipe(Config):
-    """Complete description of a training run.
+    """Description of a training run; what it leaves out is chosen when the run is planned.
 
     `model` is the configuration of the family that `model.family` names. `model.preset` selects a preset of that
     family, which the other keys of the section override.
     """
 
-    data: SerializeAsAny[TaskConfig]
+    data: AnyTaskConfig = Field(discriminator="task")
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: SerializeAsAny[ModelConfig] | None = Field(
         default=None, description="model configuration; chosen by corpus size if not set"
@@ -68,7 +67,7 @@ class Recipe(Config):
         )
 
 
-def make_data_config(values: Mapping[str, Any]) -> TaskConfig:
+def make_data_config(values: Mapping[str, Any]) -> AnyTaskConfig:
     """Validates the `data` section of a recipe against the configuration of its task.
 
     Raises:
@@ -145,7 +144,7 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{name}: {_describe(error)}") from error
+        raise ConfigError(f"{name}: {describe_recipe_problems(error)}") from error
     check_encodable(recipe.to_toml(), name)
     return recipe
 
@@ -163,111 +162,6 @@ def check_encodable(text: str, name: str) -> None:
         raise ConfigError(f"{name}: the name {shown!r} is not UTF-8; rename the file or folder") from error
 
 
-def _describe(error: ValidationError) -> str:
+def describe_recipe_problems(error: ValidationError) -> str:
     """Describes a validation error by section and key; deeper names are those of alternatives of a type."""
     return describe_problems(error, max_depth=2).replace("is not a known key", UNKNOWN_KEY)
-
-
-class TaskDefaults(Config):
-    """Defaults of a task for keys that a recipe does not set.
-
-    Attributes:
-        vocab_size: Vocabulary size of the tokenizer.
-        normalize: Whether the tokenizer normalizes the text.
-        model: Keys of the `model` section.
-        training: Keys of the `training` section.
-        epochs: Number of epochs, from which `training.max_steps` is computed.
-    """
-
-    vocab_size: int | None = None
-    normalize: bool = False
-    model: dict[str, Any] = Field(default_factory=dict)
-    training: dict[str, Any] = Field(default_factory=dict)
-    epochs: int = 10
-
-
-def complete_by_corpus_size(recipe: Recipe, pairs: int, steps_per_epoch: int | None = None) -> Recipe:
-    """Fills in the unset keys of a translation recipe by the size of the corpus; see `complete`.
-
-    Raises:
-        ConfigError: A key of the recipe contradicts a default.
-    """
-    size = next(size for size in SIZES if pairs < size.below_pairs)
-    family_name = recipe.model.family_name if recipe.model else "transformer"
-    model: dict[str, Any] = {"family": family_name, "dropout": size.dropout}
-    presets = family(family_name).presets()
-    model["preset"] = size.preset if size.preset in presets else next(iter(presets))
-    if family_name != "t5":
-        model["share_embeddings"] = "all" if recipe.tokenizer.joint else "target"
-    defaults = TaskDefaults(vocab_size=size.vocab_size, normalize=True, model=model, epochs=size.epochs)
-    return complete(recipe, defaults, steps_per_epoch)
-
-
-def complete(recipe: Recipe, defaults: TaskDefaults, steps_per_epoch: int | None = None) -> Recipe:
-    """Fills in the unset keys of a recipe.
-
-    Args:
-        recipe: Recipe as the user wrote it.
-        defaults: Defaults of its task.
-        steps_per_epoch: Number of updates per epoch, known after tokenization. If None, the length of the run and its
-            schedule stay unset.
-
-    Raises:
-        ConfigError: A key of the recipe contradicts a default.
-    """
-    tokenizer, training = recipe.tokenizer, recipe.training
-    if tokenizer.vocab_size is None:
-        tokenizer = tokenizer.model_copy(update={"vocab_size": defaults.vocab_size})
-    if tokenizer.normalize is None:
-        tokenizer = tokenizer.model_copy(update={"normalize": defaults.normalize})
-    explicit = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
-    try:
-        model = make_model_config({**defaults.model, **explicit})
-    except ValidationError as error:
-        raise ConfigError(f"model: {_describe(error)}") from error
-    unset_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
-    training = training.model_copy(update=unset_keys)
-    completed = recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
-    return completed if steps_per_epoch is None else _fill_in_length(completed, defaults.epochs, steps_per_epoch)
-
-
-def _fill_in_length(recipe: Recipe, epochs: int, steps_per_epoch: int) -> Recipe:
-    """Fills in the unset keys that depend on the number of updates per epoch."""
-    max_steps = recipe.training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
-    interval = max(100, min(5000, steps_per_epoch))
-    return fill_in_training(
-        recipe,
-        {
-            "max_steps": max_steps,
-            "warmup_steps": max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch)),
-            "decay_steps": max_steps,
-            "validate_every": interval,
-            "save_every": interval,
-        },
-    )
-
-
-def fill_in_training(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe with the given values for those keys of `training` that are not set."""
-    unset_keys = {key: value for key, value in values.items() if getattr(recipe.training, key) is None}
-    return recipe.model_copy(update={"training": recipe.training.model_copy(update=unset_keys)})
-
-
-class CorpusSize(Config):
-    """Defaults for corpora of fewer than `below_pairs` pairs."""
-
-    below_pairs: float
-    preset: str
-    dropout: float
-    vocab_size: int
-    epochs: int
-
-
-MIN_STEPS, WARMUP_EPOCHS = 1000, 4
-SIZES = (
-    CorpusSize(below_pairs=5_000, preset="mini", dropout=0.3, vocab_size=2_000, epochs=60),
-    CorpusSize(below_pairs=50_000, preset="mini", dropout=0.3, vocab_size=4_000, epochs=22),
-    CorpusSize(below_pairs=100_000, preset="mini", dropout=0.2, vocab_size=8_000, epochs=22),
-    CorpusSize(below_pairs=1_000_000, preset="small", dropout=0.1, vocab_size=16_000, epochs=20),
-    CorpusSize(below_pairs=1e18, preset="base", dropout=0.1, vocab_size=32_000, epochs=10),
-)

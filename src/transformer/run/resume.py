@@ -15,8 +15,9 @@ from transformer.config import describe_error
 from transformer.data.config import DataConfig
 from transformer.errors import BundleError, CheckpointError
 from transformer.models.kinds import ModelConfig
+from transformer.run.defaults import fill_in_training
 from transformer.run.fine_tuning import inherit_settings
-from transformer.run.recipe import Recipe, fill_in_training, parse_recipe
+from transformer.run.recipe import Recipe, parse_recipe
 from transformer.run.start import OPTIMIZER, Start, complete_recipe
 from transformer.run.task import Task
 from transformer.runtime.machine import machine
@@ -44,18 +45,29 @@ INHERITED_KEYS = {"warmup_steps", "decay_steps", "precision", "accumulation"}
 """Keys of the `training` section that a resumed run inherits if the recipe does not set them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResumedStart(Start):
-    """Start from a checkpoint.
+@dataclass(frozen=True)
+class EarlierRun:
+    """The run that is resumed.
 
     Attributes:
         checkpoint: Newest intact checkpoint.
-        previous: Completed recipe of the run that is resumed.
+        recipe: Completed recipe.
+        inputs: SHA-256 of every input file.
+        warnings: Descriptions of damaged checkpoints.
     """
 
-    bundle: Bundle
     checkpoint: Checkpoint
-    previous: Recipe
+    recipe: Recipe
+    inputs: dict[str, str]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumedStart(Start):
+    """Start from a checkpoint."""
+
+    bundle: Bundle
+    earlier: EarlierRun
 
     def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
         """Loads the weights of the checkpoint; tied parameters stay tied.
@@ -68,7 +80,7 @@ class ResumedStart(Start):
         try:
             check_tensors(model, state)
         except BundleError as error:
-            raise CheckpointError(f"{self.checkpoint.model}: {error}; start anew with --fresh") from error
+            raise CheckpointError(f"{self.earlier.checkpoint.model}: {error}; start anew with --fresh") from error
         model.load_state_dict(state)
         return []
 
@@ -78,51 +90,58 @@ class ResumedStart(Start):
         Raises:
             CheckpointError: The state does not match the model, or a part of it is missing.
         """
-        if _has_optimizer_state(self.checkpoint):
-            keys = (*ADAM_KEYS, EMA_KEY) if self.previous.training.ema_decay else ADAM_KEYS
-            restore_optimizer(model, optimizer, self.checkpoint.tensors(OPTIMIZER), keys)
+        if _has_optimizer_state(self.earlier.checkpoint):
+            keys = (*ADAM_KEYS, EMA_KEY) if self.earlier.recipe.training.ema_decay else ADAM_KEYS
+            restore_optimizer(model, optimizer, self.earlier.checkpoint.tensors(OPTIMIZER), keys)
             swap_ema_parameters(optimizer)  # the stored model is the running mean if there is one
 
 
-def resumed_start(
-    recipe: Recipe, task: Task, allow_changed: Collection[str], checkpoints: CheckpointManager
-) -> ResumedStart | None:
-    """Returns the start from the newest intact checkpoint of a run; None if the run has no checkpoint at all.
+def earlier_run(checkpoints: CheckpointManager) -> EarlierRun | None:
+    """Returns the run up to its newest intact checkpoint; None if it has no checkpoint at all.
 
     If the best checkpoint is damaged, the best score is reset, so that the next validation sets a new one.
 
-    Args:
-        recipe: Recipe as the user wrote it.
-        task: Task of the recipe.
-        allow_changed: Keys that may differ from those that the run began with.
-        checkpoints: Checkpoints of the run.
-
     Raises:
-        CheckpointError: There are checkpoints but none is intact, the newest does not record recipe and texts, or a
-            text or a key of the recipe has changed.
-        ConfigError: Keys of the recipe contradict each other, or `allow_changed` names an unknown key.
+        CheckpointError: There are checkpoints but none is intact, or the newest does not record recipe and texts.
     """
     checkpoint = checkpoints.latest()
     if checkpoint is None:
         return None
-    warnings = _damage_warnings(checkpoint.progress, checkpoints)
-    previous, inputs = _read_facts(checkpoint)
-    bundle = load_bundle(checkpoint.model)
-    _check_texts_unchanged(checkpoints.run, inputs, task.checksums, recipe, allow_changed)
-    completed = complete_recipe(continue_recipe(recipe, previous), task, allow_changed)
-    _check_recipe_unchanged(checkpoints.run, previous, completed, {*allow_changed, *inputs})
-    if not _has_optimizer_state(checkpoint):
-        warnings.append("warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state")
-    device = choose_backend(completed.training.device).device
-    warnings += environment_changes(bundle.provenance, device.type)
+    return EarlierRun(checkpoint, *_read_facts(checkpoint), _damage_warnings(checkpoint.progress, checkpoints))
+
+
+def resumed_start(
+    earlier: EarlierRun, run: Path, recipe: Recipe, task: Task[Any], allow_changed: Collection[str]
+) -> ResumedStart:
+    """Returns the start from the newest intact checkpoint of a run.
+
+    Args:
+        earlier: The run up to that checkpoint.
+        run: Run folder.
+        recipe: Recipe of the user with the settings that the run keeps, see `continue_recipe`.
+        task: Task of the recipe.
+        allow_changed: Keys that may differ from those that the run began with.
+
+    Raises:
+        CheckpointError: A text or a key of the recipe has changed.
+        ConfigError: Keys of the recipe contradict each other, or `allow_changed` names an unknown key.
+    """
+    bundle = load_bundle(earlier.checkpoint.model)
+    _check_texts_unchanged(run, earlier.inputs, task.checksums, recipe, allow_changed)
+    completed = complete_recipe(recipe, task, allow_changed)
+    _check_recipe_unchanged(run, earlier.recipe, completed.recipe, {*allow_changed, *earlier.inputs})
+    notes = [*earlier.warnings]
+    if not _has_optimizer_state(earlier.checkpoint):
+        notes.append("warning: the checkpoint has no optimizer.safetensors; Adam starts with an empty state")
+    device = choose_backend(completed.recipe.training.device).device
+    notes += environment_changes(bundle.provenance, device.type)
     return ResumedStart(
         recipe=completed,
         bundle=bundle,
-        progress=checkpoint.progress,
-        origin=bundle.provenance.get("start"),
-        notes=warnings,
-        checkpoint=checkpoint,
-        previous=previous,
+        progress=earlier.checkpoint.progress,
+        origin=bundle.provenance.get("start", {}),
+        notes=notes,
+        earlier=earlier,
     )
 
 

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from transformer.data.config import COMPRESSIONS, DataConfig, TaskConfig
+from transformer.data.config import COMPRESSIONS, DataConfig
+from transformer.data.task_configs import AnyTaskConfig
 from transformer.errors import CheckpointError, TransformerError
 from transformer.storage.verified_folder import MANIFEST
 
 LOCK = ".lock"
 
 
-def default_folder(recipe: Path | None, data: TaskConfig) -> Path:
+def default_folder(recipe: Path | None, data: AnyTaskConfig) -> Path:
     """Returns the folder of a run without a given one: `runs/` and the name of the recipe, or else of the texts.
 
     Args:

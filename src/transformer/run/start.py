@@ -10,6 +10,7 @@ from torch import nn
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError
 from transformer.models.kinds import ModelConfig
+from transformer.run.defaults import CompleteRecipe
 from transformer.run.recipe import Recipe
 from transformer.run.task import Task
 from transformer.training.monitoring.progress import Progress
@@ -29,14 +30,14 @@ class Start:
         recipe: Recipe without unset keys, except for those that depend on the tokenized data or the device.
         bundle: Pretrained or checkpointed model, whose tokenizers are reused; None for a new model.
         progress: Progress of the run so far.
-        origin: Provenance entry of the pretrained model; None if the run does not fine-tune one.
+        origin: Provenance entry of the pretrained model; empty if the run does not fine-tune one.
         notes: Notes and warnings, to be logged.
     """
 
-    recipe: Recipe
+    recipe: CompleteRecipe[ModelConfig]
     bundle: Bundle | None
     progress: Progress = field(default_factory=Progress)
-    origin: dict[str, Any] | None = None
+    origin: dict[str, Any] = field(default_factory=dict[str, Any])
     notes: list[str] = field(default_factory=list[str])
 
     def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
@@ -44,7 +45,7 @@ class Start:
 
         Args:
             model: Model with its initial parameters.
-            config: ModelConfiguration of the model.
+            config: Configuration of the model.
 
         Returns:
             Notes to be logged.
@@ -57,7 +58,7 @@ class Start:
         del model, optimizer
 
 
-def new_start(recipe: Recipe, task: Task, allow_changed: Collection[str] = ()) -> Start:
+def new_start(recipe: Recipe, task: Task[Any], allow_changed: Collection[str] = ()) -> Start:
     """Returns the start of a run with a new model.
 
     Args:
@@ -71,7 +72,7 @@ def new_start(recipe: Recipe, task: Task, allow_changed: Collection[str] = ()) -
     return Start(recipe=complete_recipe(recipe, task, allow_changed), bundle=None)
 
 
-def complete_recipe(recipe: Recipe, task: Task, allow_changed: Collection[str]) -> Recipe:
+def complete_recipe(recipe: Recipe, task: Task[Any], allow_changed: Collection[str]) -> CompleteRecipe[ModelConfig]:
     """Fills in the unset keys of a recipe, then checks the keys of `--allow-changed`.
 
     A key of the recipe may change, except those of the tokenizer, which a run keeps.
@@ -80,7 +81,7 @@ def complete_recipe(recipe: Recipe, task: Task, allow_changed: Collection[str]) 
         ConfigError: Keys of the recipe contradict each other, or an allowed key is unknown or belongs to the tokenizer.
     """
     completed = task.complete(recipe)
-    known = {f"{section}.{key}" for section, keys in completed.model_dump().items() for key in keys or {}}
+    known = {f"{section}.{key}" for section, keys in completed.recipe.model_dump().items() for key in keys}
     known |= {OPTIMIZER, SCRIPT}
     for key in allow_changed:
         if key not in known or key.startswith("tokenizer."):

@@ -7,24 +7,28 @@ from pathlib import Path
 
 from transformer.data.progress import show_progress
 from transformer.reporting import write_report
+from transformer.run.plan import TOKENS_FOLDER, make_plan
+from transformer.run.plan_table import format_table, plan_lines
 from transformer.run.recipe import Recipe, check_encodable, load_recipe
+from transformer.run.resume import optional_files
 from transformer.run.run_folder import default_folder, lock_run_folder, remove_on_failure, unused_folder
 from transformer.run.setup import RECIPE_FILE, build_trainer
-from transformer.run.tasks import make_task
 from transformer.run.trainer import Trainer
 from transformer.runtime.allocator import retain_heap
 from transformer.runtime.threads import prepare_threads, set_threads
 from transformer.storage.checkpoint_paths import MODEL, resolve_model
 from transformer.training.backend import enlarge_onednn_cache
+from transformer.training.checkpoint import CheckpointManager
 from transformer.training.distributed.process_group import FRESH, join_process_group
 from transformer.training.interruption import REPEAT_SECONDS, Interruption, watch_signals
-from transformer.training.loop import Callbacks
+from transformer.training.loop import Callbacks, finish_reason
 from transformer.training.loop import train as train_loop
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.monitoring.tensorboard import TensorBoard
+from transformer.training.planning.plan import plan_run
 
-METRICS_FILE, TOKENS_FOLDER, TENSORBOARD_FOLDER = "metrics.jsonl", "tokens", "tensorboard"
+METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"
 
 
 @dataclass(frozen=True)
@@ -92,35 +96,39 @@ def train(
         with lock_run_folder(folder) if context.is_main else nullcontext():
             removable = (RECIPE_FILE, TOKENS_FOLDER) if context.is_main else ()
             with remove_on_failure(folder, removable, "tokens-*"), show_progress(quiet=quiet) as progress:
-                task = make_task(user_recipe.data, user_recipe.training.seed, folder / TOKENS_FOLDER, progress)
-                trainer = build_trainer(user_recipe, folder, task, allow_changed, notes, context, progress)
-            interruption = _train(trainer, quiet=quiet)
-    model = resolve_model(folder) if trainer.progress.step else trainer.checkpoints.folder(0) / MODEL
-    ranks = context.is_main, context.size
-    return RunResult(folder, model, trainer.progress, interruption, trainer.average_scores, *ranks)
+                checkpoints = CheckpointManager(folder, user_recipe.training.keep_last, optional_files(allow_changed))
+                plan, start = make_plan(user_recipe, checkpoints, allow_changed, context, progress)
+                trainer = build_trainer(plan, start, checkpoints)
+                del start  # and with it the weights that the model was loaded from
+            interruption, average_scores = _train(trainer, notes, quiet=quiet)
+    model = resolve_model(folder) if trainer.progress.step else checkpoints.folder(0) / MODEL
+    return RunResult(folder, model, trainer.progress, interruption, average_scores, context.is_main, context.size)
 
 
-def _train(trainer: Trainer, *, quiet: bool) -> Interruption:
-    training, progress = trainer.recipe.training, trainer.progress
-    path, max_steps = trainer.folder / METRICS_FILE if trainer.context.is_main else None, training.max_steps or 0
-    tensorboard_folder = trainer.folder / TENSORBOARD_FOLDER
-    tensorboard = TensorBoard(tensorboard_folder, progress.step) if training.tensorboard and path else None
+def _train(trainer: Trainer, notes: list[str], *, quiet: bool) -> tuple[Interruption, dict[str, float]]:
+    """Runs the training loop; returns the signal that ended it, if any, and the scores of the averaged checkpoints."""
+    plan, settings, progress = trainer.plan, trainer.plan.settings, trainer.progress
+    path = plan.folder / METRICS_FILE if plan.context.is_main else None
+    tensorboard_folder = plan.folder / TENSORBOARD_FOLDER
+    tensorboard = TensorBoard(tensorboard_folder, progress.step) if settings.tensorboard and path else None
+    average_scores: dict[str, float] = {}
     reporter = Reporter(
         path,
-        max_steps,
-        training.log_every,
+        settings.max_steps,
+        settings.log_every,
         start=progress,
-        unit=trainer.task.loss_unit,
+        unit=plan.data.loss_unit,
         quiet=quiet,
         tensorboard=tensorboard,
     )
     try:
-        for line in trainer.opening_lines():
+        parameters = sum(parameter.numel() for parameter in trainer.distributed.whole.parameters())
+        for line in (*notes, *trainer.notes, *plan_lines(plan, parameters, progress)):
             reporter.log(line)
-        for line in trainer.plan_lines(reporter):
+        for line in _cost_lines(trainer, reporter):
             reporter.log(line)
-        repeat_seconds = REPEAT_SECONDS if trainer.context.size > 1 else 0.0
-        with watch_signals(training.stop_seconds, repeat_seconds) as interruption:
+        repeat_seconds = REPEAT_SECONDS if plan.context.size > 1 else 0.0
+        with watch_signals(settings.stop_seconds, repeat_seconds) as interruption:
 
             def validate() -> dict[str, float]:
                 with reporter.busy("validating"):
@@ -132,12 +140,28 @@ def _train(trainer: Trainer, *, quiet: bool) -> Interruption:
                     trainer.save(progress)
 
             callbacks = Callbacks(validate, save, reporter, interruption)
-            train_loop(trainer.state, trainer.task_data.train, training, trainer.schedule, progress, callbacks)
-        if progress.finished and trainer.context.is_main:
+            train_loop(trainer.state, plan.data.train, settings, plan.schedule, progress, callbacks)
+        if progress.finished and plan.context.is_main:
             with reporter.busy("averaging checkpoints"):
-                trainer.average(reporter)
+                average_scores = trainer.average(reporter)
             with reporter.busy("writing the report"):
-                write_report(trainer.folder)
-        return interruption
+                write_report(plan.folder)
+        return interruption, average_scores
     finally:
         reporter.close()
+
+
+def _cost_lines(trainer: Trainer, reporter: Reporter) -> list[str]:
+    """Estimates time and memory of the rest of the run, on all ranks together; empty if the run is finished."""
+    plan = trainer.plan
+    if finish_reason(trainer.progress, plan.settings):
+        return []
+
+    def warm_up_validation() -> None:
+        with reporter.waiting("trying a validation"):
+            trainer.warm_up_validation()
+
+    with reporter.waiting("trying the largest batches"):
+        lines = plan_run(trainer.state, plan.data.train, plan.settings, warm_up_validation)
+    rows = (line.partition(": ") if line.startswith("memory: ") else ("work", "", line) for line in lines)
+    return format_table((title, text) for title, _, text in rows)

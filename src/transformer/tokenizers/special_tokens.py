@@ -30,6 +30,16 @@ class SpecialTokenIds:
     unk: int | None
     mask: int | None = None
 
+    @property
+    def padding(self) -> int:
+        """Id that fills rows up to a common length: that of PAD, or 0 without one."""
+        return self.pad or 0
+
+    @property
+    def end(self) -> int:
+        """Id that stands for the end of a text: that of EOS, or 0 without one."""
+        return self.eos or 0
+
     def suppressed_ids(self, *, allow_unknown: bool) -> tuple[int, ...]:
         """Returns the ids that a model must not generate."""
         suppressed = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)

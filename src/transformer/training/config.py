@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from transformer.config import Config, Processors, Seconds
 
@@ -144,13 +144,55 @@ class TrainingConfig(Config):
             raise ValueError("training.compile and training.activation_checkpointing exclude each other; set only one")
         return self
 
-    @property
-    def budget(self) -> int:
-        """The value of `batch_tokens`, which must no longer be "auto"."""
-        assert self.batch_tokens != "auto"
-        return self.batch_tokens
+
+class TrainingSettings(Config):
+    """Keys of `TrainingConfig` that the training itself reads, each with a value; 0 averages nothing."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    seed: int
+    max_steps: int
+    batch_tokens: int
+    accumulation: int
+    schedule: str
+    warmup_steps: int
+    decay_steps: int
+    label_smoothing: float
+    r_drop: float
+    adam_betas: tuple[float, float]
+    adam_eps: float
+    weight_decay: float
+    clip_norm: float
+    skip_nonfinite: int
+    validate_every: Interval
+    save_every: Interval
+    keep_last: int
+    log_every: int
+    tensorboard: bool
+    patience: int
+    best_metric: str
+    stop_seconds: float
+    average_last: int = 0
+    average_best: int = 0
+    ema_decay: float = 0.0
+    activation_checkpointing: bool
+    compile: bool
+
+    @classmethod
+    def of(cls, training: TrainingConfig) -> "TrainingSettings":
+        """Returns the settings of a section without unset keys.
+
+        Raises:
+            ValidationError: A key that needs a value is not set.
+        """
+        return cls.model_validate(training.model_dump(exclude_none=True))
 
     @property
-    def budget_at_once(self) -> int:
-        """The budget of one micro-batch, which limits what is in memory at a time."""
-        return max(1, self.budget // (self.accumulation or 1))
+    def micro_batch_tokens(self) -> int:
+        """Tokens of one micro-batch, which limit what is in memory at a time."""
+        return max(1, self.batch_tokens // self.accumulation)
+
+    @property
+    def n_averaged(self) -> int:
+        """Number of checkpoints that are averaged at the end."""
+        return self.average_last or self.average_best

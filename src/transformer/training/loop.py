@@ -13,7 +13,7 @@ from transformer.data.prefetch import prefetch
 from transformer.data.token_batching import batch_by_tokens
 from transformer.errors import TrainingError
 from transformer.interfaces import Dataset
-from transformer.training.config import Interval, TrainingConfig
+from transformer.training.config import Interval, TrainingSettings
 from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
@@ -41,18 +41,18 @@ class Callbacks:
     interruption: Interruption
 
 
-def steps_per_epoch(dataset: Dataset, config: TrainingConfig) -> int:
+def steps_per_epoch(dataset: Dataset, batch_tokens: int, seed: int) -> int:
     """Returns the number of updates of the first epoch, which may differ from later ones if examples are weighted."""
-    return len(batch_by_tokens(dataset.lengths, config.budget, config.seed, 0, dataset.mix))
+    return len(batch_by_tokens(dataset.lengths, batch_tokens, seed, 0, dataset.mix))
 
 
 def iterate_batches(
-    dataset: Dataset, config: TrainingConfig, position: Position
+    dataset: Dataset, settings: TrainingSettings, position: Position
 ) -> Iterator[tuple[NDArray[np.uint32], Position]]:
     """Yields the batches from a position on, each with the position after it; both depend only on seed and position."""
     epoch, first = position.epoch, position.index
     while True:
-        plan = batch_by_tokens(dataset.lengths, config.budget, config.seed, epoch, dataset.mix)
+        plan = batch_by_tokens(dataset.lengths, settings.batch_tokens, settings.seed, epoch, dataset.mix)
         for index, ids in enumerate(plan[first:], start=first + 1):
             yield ids, Position(epoch, index) if index < len(plan) else Position(epoch + 1)
         epoch, first = epoch + 1, 0
@@ -61,7 +61,7 @@ def iterate_batches(
 def train(
     state: TrainingState,
     dataset: Dataset,
-    config: TrainingConfig,
+    settings: TrainingSettings,
     schedule: Schedule,
     progress: Progress,
     callbacks: Callbacks,
@@ -75,32 +75,30 @@ def train(
         TrainingError: A loss or a gradient is not finite more often than the recipe permits, or a whole epoch has no
             token to score.
     """
-    batch_plans = iterate_batches(dataset, config, progress.position)
-    prepare = partial(prepare_batch, dataset, state.context, config.accumulation or 1)
+    batch_plans = iterate_batches(dataset, settings, progress.position)
+    prepare = partial(prepare_batch, dataset, state.context, settings.accumulation)
+    epoch_steps = steps_per_epoch(dataset, settings.batch_tokens, settings.seed)
     with prefetch(batch_plans, prepare) as batches:
-        return _train(state, batches, steps_per_epoch(dataset, config), config, schedule, progress, callbacks)
+        return _train(state, batches, epoch_steps, settings, schedule, progress, callbacks)
 
 
 def _train(
     state: TrainingState,
     batches: Iterable[PreparedBatch],
     epoch_steps: int,
-    config: TrainingConfig,
+    settings: TrainingSettings,
     schedule: Schedule,
     progress: Progress,
     callbacks: Callbacks,
 ) -> Progress:
-    assert config.max_steps is not None
-    assert config.validate_every is not None
-    assert config.save_every is not None
     skipped_in_a_row, saved_at = 0, progress.step
-    progress.finished = finish_reason(progress, config)
+    progress.finished = finish_reason(progress, settings)
     started = time.perf_counter()
     for batch in batches:
         if progress.finished or state.context.should_stop(callbacks.interruption):
             break
         learning_rate = schedule(state.step + 1)
-        outcome = train_on_batch(state, batch, config, learning_rate, progress)
+        outcome = train_on_batch(state, batch, settings, learning_rate, progress)
         progress.window.seconds += time.perf_counter() - started
         progress.position = batch.after
         updated = isinstance(outcome, StepResult)
@@ -108,15 +106,15 @@ def _train(
         if skipped_in_a_row >= epoch_steps:
             raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; check the data")
         _report(outcome, progress, learning_rate, callbacks.report)
-        is_last = state.step >= config.max_steps
+        is_last = state.step >= settings.max_steps
         improved = False
-        if is_last or _is_due(config.validate_every, progress, updated):
-            improved = _validate(progress, config, callbacks)
-        progress.finished = finish_reason(progress, config)
+        if is_last or _is_due(settings.validate_every, progress, updated):
+            improved = _validate(progress, settings, callbacks)
+        progress.finished = finish_reason(progress, settings)
         progress.seconds += time.perf_counter() - started
-        scheduled = _is_due(config.save_every, progress, updated)
-        if scheduled and config.average_last:
-            progress.recent = [*progress.recent, progress.step][-config.average_last :]
+        scheduled = _is_due(settings.save_every, progress, updated)
+        if scheduled and settings.average_last:
+            progress.recent = [*progress.recent, progress.step][-settings.average_last :]
         is_due = improved or progress.finished or scheduled
         if is_due and progress.step > saved_at:
             _save(state, progress, callbacks)
@@ -144,12 +142,11 @@ def _save(state: TrainingState, progress: Progress, callbacks: Callbacks) -> Non
     callbacks.save(progress)
 
 
-def finish_reason(progress: Progress, config: TrainingConfig) -> str | None:
+def finish_reason(progress: Progress, settings: TrainingSettings) -> str | None:
     """Returns the key whose limit is reached, "max_steps" or "patience"; None while training can continue."""
-    assert config.max_steps is not None
-    if progress.step >= config.max_steps:
+    if progress.step >= settings.max_steps:
         return "max_steps"
-    return "patience" if config.patience and progress.stale >= config.patience else None
+    return "patience" if settings.patience and progress.stale >= settings.patience else None
 
 
 def _report(outcome: StepResult | SkippedBatch, progress: Progress, learning_rate: float, reporter: Reporter) -> None:
@@ -164,32 +161,32 @@ def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
     return progress.position.index == 0 if interval == "epoch" else updated and progress.step % interval == 0
 
 
-def _validate(progress: Progress, config: TrainingConfig, callbacks: Callbacks) -> bool:
+def _validate(progress: Progress, settings: TrainingSettings, callbacks: Callbacks) -> bool:
     """Validates, then updates the best score and the patience, which counts only after the warm-up.
 
     A score that is not finite is never the best. Returns whether the model is one of the best and must be saved.
     """
     scores = callbacks.validate()
-    score = HIGHER_IS_BETTER[config.best_metric] * scores[config.best_metric]
+    score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
     is_valid = math.isfinite(score) and math.isfinite(
         scores.get("loss", 0.0)
     )  # even a model with NaN parameters has a BLEU score
     is_best = is_valid and (progress.best_score is None or score > progress.best_score)
-    is_warm = progress.step > (config.warmup_steps or 0)
+    is_warm = progress.step > settings.warmup_steps
     progress.stale = 0 if is_best else progress.stale + is_warm
     progress.validations[progress.step] = scores
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
     if is_valid:
-        progress.leaders = _leaders(progress, config)
+        progress.leaders = _leaders(progress, settings)
     callbacks.report.validation(progress.step, scores, is_best=is_best)
     return is_best or progress.step in progress.leaders
 
 
-def _leaders(progress: Progress, config: TrainingConfig) -> list[int]:
+def _leaders(progress: Progress, settings: TrainingSettings) -> list[int]:
     """Returns the best validated steps, including the current one, as many as are averaged; earlier steps win ties."""
 
     def score(step: int) -> float:
-        return HIGHER_IS_BETTER[config.best_metric] * progress.validations[step][config.best_metric]
+        return HIGHER_IS_BETTER[settings.best_metric] * progress.validations[step][settings.best_metric]
 
-    return sorted([*progress.leaders, progress.step], key=score, reverse=True)[: config.average_best or 1]
+    return sorted([*progress.leaders, progress.step], key=score, reverse=True)[: max(1, settings.average_best)]

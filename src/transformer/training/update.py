@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from transformer.data.token_batching import split_micro
 from transformer.errors import NonFiniteError, TrainingError
 from transformer.interfaces import Batch, Dataset
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.optim.ema import update_ema
@@ -62,7 +62,7 @@ def prepare_batch(
 
 
 def train_on_batch(
-    state: TrainingState, batch: PreparedBatch, config: TrainingConfig, learning_rate: float, progress: Progress
+    state: TrainingState, batch: PreparedBatch, settings: TrainingSettings, learning_rate: float, progress: Progress
 ) -> StepResult | SkippedBatch:
     """Trains on the batch at `progress.position` and counts its examples.
 
@@ -72,11 +72,11 @@ def train_on_batch(
     ids = batch.ids
     try:
         result = train_step(
-            state, batch.micro_batches, learning_rate, config.clip_norm, is_last_counted=batch.is_last_counted
+            state, batch.micro_batches, learning_rate, settings.clip_norm, is_last_counted=batch.is_last_counted
         )
     except NonFiniteError as error:
         progress.skipped_nonfinite += 1
-        if progress.skipped_nonfinite > config.skip_nonfinite:
+        if progress.skipped_nonfinite > settings.skip_nonfinite:
             raise TrainingError(
                 f"step {state.step + 1}: {error}; {_describe_batch(progress, ids)}; parameters and "
                 "checkpoints are unchanged; lower training.learning_rate, set training.clip_norm, or permit "
@@ -86,8 +86,8 @@ def train_on_batch(
     if result is None:
         progress.skipped_unscored += 1
         return SkippedBatch(f"no token is scored; {_describe_batch(progress, ids)}")
-    if config.ema_decay:
-        update_ema(state.optimizer, config.ema_decay, state.step)
+    if settings.ema_decay:
+        update_ema(state.optimizer, settings.ema_decay, state.step)
     progress.step = state.step
     progress.examples += len(ids)
     progress.target_tokens += result.count

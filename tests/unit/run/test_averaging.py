@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from samples import tiny_recipe
+from samples import tiny_recipe, training_settings
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.cli.average import average
 from transformer.errors import ConfigError
@@ -94,10 +94,10 @@ def test_models_that_differ_are_refused_by_what_differs(tokenizers: TokenizerPai
 def test_which_steps_are_averaged() -> None:
     """Catches a checkpoint saved only because of an interruption, and the worst instead of the best."""
     progress = Progress(step=11, best_step=6, recent=[3, 6, 9], leaders=[6, 2, 10])
-    assert steps_to_average(progress, TrainingConfig(average_last=3)) == [6, 9, 11]
-    assert steps_to_average(progress, TrainingConfig(average_last=4, save_every=3), [2, 3, 5, 6, 9]) == [3, 6, 9, 11]
-    assert steps_to_average(progress, TrainingConfig(average_best=2)) == [2, 6]
-    assert steps_to_average(progress, TrainingConfig()) == []
+    assert steps_to_average(progress, training_settings(average_last=3)) == [6, 9, 11]
+    assert steps_to_average(progress, training_settings(average_last=4, save_every=3), [2, 3, 5, 6, 9]) == [3, 6, 9, 11]
+    assert steps_to_average(progress, training_settings(average_best=2)) == [2, 6]
+    assert steps_to_average(progress, training_settings()) == []
     assert progress.needed_steps == {6, 3, 9, 2, 10}
     with pytest.raises(ValueError, match="average_best exclude each other"):
         TrainingConfig(average_last=3, average_best=2)

@@ -14,13 +14,10 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from samples import tiny_recipe
 from substitution import substitute
 from transformer.errors import CheckpointError, ConfigError, DamageError, DataError
-from transformer.run.recipe import parse_recipe
-from transformer.run.resume import environment_changes, resumed_start
+from transformer.run.resume import earlier_run, environment_changes
 from transformer.run.run_folder import lock_run_folder, remove_on_failure, unused_folder
-from transformer.run.tasks import make_task
 from transformer.runtime.machine import machine
 from transformer.storage.checkpoint_paths import CHECKPOINT, checkpoint_steps, read_record
 from transformer.storage.verified_folder import VerifiedFolder, write_verified_folder
@@ -211,15 +208,13 @@ def test_one_flipped_bit_anywhere_is_refused(tmp_path: Path) -> None:
     assert CheckpointManager(tmp_path).latest().progress.step == 2
 
 
-def test_a_checkpoint_of_no_run_of_ours_is_refused(digit_corpus: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_checkpoint_of_no_run_of_ours_is_refused(tmp_path: Path) -> None:
     """Catches a resumed run whose training data is unknown."""
     save(CheckpointManager(tmp_path), 1, None)
-    recipe = parse_recipe(tiny_recipe(digit_corpus))
-    task = make_task(recipe.data, 1, tmp_path / "tokens", lambda *_: None)
     with pytest.raises(
         CheckpointError, match=r"step-00000001 does not record the recipe and texts of its run \(recipe is missing\)"
     ):
-        resumed_start(recipe, task, (), CheckpointManager(tmp_path))
+        earlier_run(CheckpointManager(tmp_path))
 
 
 def hostile(run: Path, name: str, write: Any) -> Path:

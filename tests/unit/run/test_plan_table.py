@@ -1,8 +1,8 @@
 """The table that a run prints before its first step."""
 
+from samples import training_settings
 from transformer.models import family
 from transformer.run.plan_table import format_table, model_rows, training_rows
-from transformer.training.config import TrainingConfig
 
 
 def test_rows_are_aligned_and_wrapped() -> None:
@@ -32,14 +32,14 @@ def test_a_model_is_described_without_words_of_python() -> None:
 def test_training_is_described_in_round_numbers() -> None:
     """Catches None where a schedule has no rate, and an interval or an average that is not said."""
     complete = {"max_steps": 12_000, "warmup_steps": 508, "decay_steps": 12_000, "save_every": "epoch"}
-    training = TrainingConfig(**complete, validate_every=1270, average_last=5, patience=0)
-    assert [text for _, text in training_rows(training, 22.04, 0.0123456)] == [
+    settings = training_settings(**complete, validate_every=1270, average_last=5, patience=0)
+    assert [text for _, text in training_rows(settings, 22.04, 0.0123456)] == [
         "12,000 steps (22.0 epochs), each of up to 4,096 tokens",
         "learning rate up to 0.012 after 508 steps of warm-up, then a cosine to 0 at step 12,000",
         "every 1,270 steps, best by chrf",
         "every epoch and at the best validation; the last 5 are averaged",
     ]
-    paper = TrainingConfig(**complete, schedule="paper", validate_every=1, accumulation=2)
+    paper = training_settings(**complete, schedule="paper", validate_every=1, accumulation=2)
     texts = [text for _, text in training_rows(paper, 1.0, 7e-4)]
     assert "tokens in 2 parts" in texts[0]
     assert texts[1] == "learning rate up to 0.0007 after 508 steps of warm-up, then by Equation 3 of the paper"

@@ -11,11 +11,18 @@ from samples import ROOT
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.transformer.config import TransformerConfig
-from transformer.run.recipe import complete_by_corpus_size, load_recipe, parse_recipe
+from transformer.run.defaults import complete, corpus_defaults, fill_in_length
+from transformer.run.recipe import Recipe, load_recipe, parse_recipe
 from transformer.run.resume import continue_recipe
 from transformer.run.train import train
 
 DATA = {"data": {"source": "a.en", "target": "a.de"}}
+
+
+def completed(recipe: Recipe, pairs: int, steps_per_epoch: int = 100) -> Recipe:
+    """Returns the recipe with the defaults for a corpus of `pairs` pairs."""
+    complete_recipe = complete(recipe, corpus_defaults(recipe, pairs))
+    return fill_in_length(complete_recipe.recipe, complete_recipe.epochs, steps_per_epoch)
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -196,16 +203,14 @@ def test_any_recipe_is_read_or_refused(tmp_path: Path, seed: int) -> None:
 def test_stored_recipe_reads_the_same(tmp_path: Path) -> None:
     """Catches keys that are lost or changed in a stored recipe, also with unusual characters in paths."""
     odd = {"data": {"source": 'a "quoted" \\ back.en', "target": "ü\t.de"}, "model": {"preset": "base", "N": 3}}
-    recipe = complete_by_corpus_size(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
+    recipe = completed(parse_recipe(odd), pairs=20_000, steps_per_epoch=50)
     assert load_recipe(write(tmp_path, recipe.to_toml())) == recipe
     assert (recipe.model.N, recipe.model.d_model, recipe.model.norm_order) == (3, 512, "post")
 
 
 def test_size_of_the_corpus_fills_in_what_is_open() -> None:
     """Catches defaults that override explicit keys, and a large model for a few lines."""
-    small, large = (
-        complete_by_corpus_size(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000)
-    )
+    small, large = (completed(parse_recipe(DATA), pairs, steps_per_epoch=100) for pairs in (800, 5_000_000))
     assert small.tokenizer.vocab_size < large.tokenizer.vocab_size
     assert small.model.d_model < large.model.d_model
     assert small.training.max_steps == 6000
@@ -215,38 +220,35 @@ def test_size_of_the_corpus_fills_in_what_is_open() -> None:
         "tokenizer": {"vocab_size": 999, "joint": False},
         "training": {"max_steps": 3, "warmup_steps": 2},
     }
-    filled = complete_by_corpus_size(parse_recipe(explicit_keys), 800, steps_per_epoch=100)
+    filled = completed(parse_recipe(explicit_keys), 800, steps_per_epoch=100)
     assert (filled.tokenizer.vocab_size, filled.training.max_steps, filled.training.warmup_steps) == (999, 3, 2)
     assert filled.model.share_embeddings == "target"
-    assert complete_by_corpus_size(parse_recipe(DATA), 800).training.max_steps is None
 
 
 def test_what_is_given_is_merged_with_what_the_size_suggests() -> None:
     """Catches an explicit key that disables other defaults, and defaults by corpus size that override a preset."""
-    one_key = complete_by_corpus_size(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
+    one_key = completed(parse_recipe({**DATA, "model": {"dropout": 0.25}}), 800)
     assert (one_key.model.d_model, one_key.model.dropout) == (128, 0.25)
-    separate = complete_by_corpus_size(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
+    separate = completed(parse_recipe({**DATA, "model": {"h": 8}, "tokenizer": {"joint": False}}), 800)
     assert (separate.model.h, separate.model.share_embeddings) == (8, "target")
-    base = complete_by_corpus_size(parse_recipe({**DATA, "model": {"preset": "base"}}), 800)
+    base = completed(parse_recipe({**DATA, "model": {"preset": "base"}}), 800)
     assert (base.model.d_model, base.model.dropout, base.model.norm_order) == (512, 0.1, "post")
     with pytest.raises(ConfigError, match="model: h=256 does not divide d_model=128"):
-        complete_by_corpus_size(parse_recipe({**DATA, "model": {"h": 256}}), 800)
+        completed(parse_recipe({**DATA, "model": {"h": 256}}), 800)
 
 
 def test_small_corpora_are_validated_after_enough_steps() -> None:
     """Catches validations every few updates, with which patience runs out before the warm-up ends."""
-    small = complete_by_corpus_size(parse_recipe(DATA), 300, steps_per_epoch=1).training
+    small = completed(parse_recipe(DATA), 300, steps_per_epoch=1).training
     assert small.validate_every == small.save_every == 100
     assert small.max_steps == 1000
-    assert complete_by_corpus_size(parse_recipe(DATA), 10**7, steps_per_epoch=90_000).training.validate_every == 5000
+    assert completed(parse_recipe(DATA), 10**7, steps_per_epoch=90_000).training.validate_every == 5000
 
 
 def test_a_short_run_has_no_higher_peak() -> None:
     """Catches a warm-up shortened to the run: the peak, (d_model * warmup_steps)^-0.5, would grow to 2e-2."""
     short, usual = (
-        complete_by_corpus_size(
-            parse_recipe({**DATA, "training": {"max_steps": steps}}), 800, steps_per_epoch=10
-        ).training
+        completed(parse_recipe({**DATA, "training": {"max_steps": steps}}), 800, steps_per_epoch=10).training
         for steps in (100, 1000)
     )
     assert short.warmup_steps == usual.warmup_steps == 200
@@ -255,11 +257,9 @@ def test_a_short_run_has_no_higher_peak() -> None:
 
 def test_a_resumed_run_keeps_its_schedule() -> None:
     """Catches a cosine schedule or a warm-up that changes with max_steps."""
-    earlier = complete_by_corpus_size(
-        parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10
-    )
+    earlier = completed(parse_recipe({**DATA, "training": {"max_steps": 50, "schedule": "cosine"}}), 800, 10)
     longer = parse_recipe({**DATA, "training": {"max_steps": 90, "schedule": "cosine"}})
-    resumed = complete_by_corpus_size(continue_recipe(longer, earlier), 800, 10).training
+    resumed = completed(continue_recipe(longer, earlier), 800, 10).training
     assert (resumed.max_steps, resumed.decay_steps) == (90, 50)
     assert resumed.warmup_steps == earlier.training.warmup_steps
 

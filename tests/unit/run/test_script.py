@@ -11,9 +11,8 @@ from samples import digit_pairs, tiny_recipe, write_lines
 from transformer.bundle import load_bundle
 from transformer.errors import ConfigError
 from transformer.run.fine_tuning import check_script
+from transformer.run.plan import prepare_data
 from transformer.run.recipe import Recipe, parse_recipe
-from transformer.run.setup import prepare_data
-from transformer.run.task import TaskData
 from transformer.run.train import train
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
@@ -56,18 +55,14 @@ def test_the_share_of_unknown_text_is_told_or_refused(
 def test_shares_beside_the_limits(tiny_run: Path) -> None:
     """Catches a limit that is refused itself, and sides that are mixed."""
     bundle = load_bundle(tiny_run)
-
-    def data(**shares: float) -> TaskData:
-        return TaskData(bundle.config, None, [], [], [], {}, fallback_shares=shares)  # pyright: ignore[reportArgumentType]
-
-    assert not check_script(data(source=0.2, target=0.0), bundle, ())
-    (note,) = check_script(data(source=0.21, target=0.0), bundle, ())
+    assert not check_script({"source": 0.2, "target": 0.0}, bundle, ())
+    (note,) = check_script({"source": 0.21, "target": 0.0}, bundle, ())
     assert note.startswith("warning: the tokenizer of")
     assert "script of the source: 21% of the tokens" in note
-    assert len(check_script(data(source=0.6, target=0.6), bundle, ())) == 2
+    assert len(check_script({"source": 0.6, "target": 0.6}, bundle, ())) == 2
     with pytest.raises(ConfigError, match="script of the text: 61% of the tokens"):
-        check_script(data(text=0.61), bundle, ["training.seed"])
-    assert check_script(data(text=0.61), bundle, ["script"])
+        check_script({"text": 0.61}, bundle, ["training.seed"])
+    assert check_script({"text": 0.61}, bundle, ["script"])
 
 
 def test_fallback_tokens_of_each_kind_of_tokenizer() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from samples import digit_pairs, tiny_recipe, write_lines
+from samples import digit_pairs, tiny_recipe, training_settings, write_lines
 from substitution import substitute
 from transformer.bundle import Bundle, save_bundle
 from transformer.bundle.bundle import check_quantized_fits
@@ -27,7 +27,6 @@ from transformer.run.train import train
 from transformer.storage.disk_space import check_space, describe_bytes, free_bytes
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-from transformer.training.config import TrainingConfig
 
 
 class Usage(NamedTuple):
@@ -80,7 +79,7 @@ def test_a_disk_that_tells_nothing_refuses_nothing(monkeypatch: pytest.MonkeyPat
 
     substitute(monkeypatch, "disk_space.disk_usage", fail)
     check_space(tmp_path, 10**18, "a checkpoint")
-    assert describe_space(tmp_path, 1000, TrainingConfig())[1] is None
+    assert describe_space(tmp_path, 1000, training_settings())[1] is None
     PreparedDataCache(tmp_path).check_space([Path(__file__)])
 
 
@@ -108,28 +107,28 @@ def test_checkpoints_are_measured_as_they_are_written(tmp_path: Path) -> None:
     """Catches a formula that differs from the files of a checkpoint."""
     model = torch.nn.Linear(100, 50)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    assert checkpoint_bytes(n_parameters, TrainingConfig()) == 4 * 3 * n_parameters
-    assert checkpoint_bytes(n_parameters, TrainingConfig(ema_decay=0.9)) == 4 * 4 * n_parameters
-    one = checkpoint_bytes(1000, TrainingConfig())
-    assert kept_bytes(1000, TrainingConfig(keep_last=2)) == 4 * one
-    assert kept_bytes(1000, TrainingConfig(keep_last=1, average_best=5)) == 8 * one + one // 3
+    assert checkpoint_bytes(n_parameters, None) == 4 * 3 * n_parameters
+    assert checkpoint_bytes(n_parameters, 0.9) == 4 * 4 * n_parameters
+    one = checkpoint_bytes(1000, None)
+    assert kept_bytes(1000, training_settings(keep_last=2)) == 4 * one
+    assert kept_bytes(1000, training_settings(keep_last=1, average_best=5)) == 8 * one + one // 3
 
 
 def test_a_run_warns_if_not_all_checkpoints_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Catches a refusal where the first checkpoint fits, and a warning about checkpoints that are there already."""
-    training, one = TrainingConfig(), checkpoint_bytes(1000, TrainingConfig())
+    settings, one = training_settings(), checkpoint_bytes(1000, None)
     leave(monkeypatch, one)
-    check_first_checkpoint(tmp_path, 1000, training)
-    text, warning = describe_space(tmp_path, 1000, training)
+    check_first_checkpoint(tmp_path, 1000, None)
+    text, warning = describe_space(tmp_path, 1000, settings)
     assert text == "12.0 kB each, at most 48.0 kB together; 12.0 kB are free"
     assert warning is not None
     assert warning.startswith(f"warning: {tmp_path}: the checkpoints take up to 48.0 kB, but 12.0 kB are free; ")
     (tmp_path / "checkpoints" / "step-1").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step-1" / "x").write_bytes(bytes(3 * one))
-    assert describe_space(tmp_path, 1000, training)[1] is None
+    assert describe_space(tmp_path, 1000, settings)[1] is None
     leave(monkeypatch, one - 1)
     with pytest.raises(OutputError, match=r"a checkpoint takes 12\.0 kB, but 12\.0 kB are free; .*--run"):
-        check_first_checkpoint(tmp_path, 1000, training)
+        check_first_checkpoint(tmp_path, 1000, None)
 
 
 def test_a_run_is_refused_before_its_data_is_prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import torch
 
 from transformer.data.batch import PairBatch
 from transformer.training.backend import Backend
-from transformer.training.config import TrainingConfig
 from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.step import TrainingState, train_step
@@ -22,7 +21,6 @@ def test_a_gpu_trains_as_a_cpu_does(r_drop: float) -> None:
 
     With Adam's usual epsilon, gradients that are zero but for rounding would move weights as far as others.
     """
-    config = TrainingConfig(adam_eps=1e-3)
     torch.manual_seed(1)
     model = build_transformer(50, 50, 16, 16, d_model=32, N=2, h=2, d_ff=48, dropout=0.0, share_embeddings="all")
     src, tgt, labels = (torch.randint(4, 50, (6, 9)) for _ in range(3))
@@ -32,7 +30,7 @@ def test_a_gpu_trains_as_a_cpu_does(r_drop: float) -> None:
     for device in ("cpu", "cuda"):
         objective = TranslationObjective(copy.deepcopy(model).to(device), 0.1, r_drop=r_drop)
         backend = Backend(torch.device(device), "float32")
-        state = TrainingState(objective, make_optimizer(objective, config), step=0, seed=1, backend=backend)
+        state = TrainingState(objective, make_optimizer(objective, eps=1e-3), step=0, seed=1, backend=backend)
         for _ in range(3):
             result = train_step(state, [batch], 1e-3, 1.0)
             assert result is not None

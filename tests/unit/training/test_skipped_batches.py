@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from samples import training_settings
 from transformer.data.batch import PairBatch
 from transformer.errors import NonFiniteError, TrainingError
 from transformer.interfaces import LossSum
-from transformer.training.config import TrainingConfig
 from transformer.training.interruption import Interruption
 from transformer.training.loop import Callbacks, train
 from transformer.training.monitoring.progress import Position, Progress
@@ -58,14 +58,12 @@ class Fragile(nn.Module):
 
 def run(tmp_path: Path, kinds: dict[int, int], progress: Progress | None = None, **config: object) -> Progress:
     """Trains `Fragile` on twelve batches of one example."""
-    training = TrainingConfig(
-        batch_tokens=4, log_every=1, validate_every=5, save_every=5, warmup_steps=1, **{"max_steps": 15, **config}
-    )
+    settings = training_settings(**{"batch_tokens": 4, "validate_every": 5, "save_every": 5, "max_steps": 15, **config})
     objective, reporter = Fragile(), Reporter(tmp_path / "metrics.jsonl", 15, 1, quiet=True)
     callbacks = Callbacks(lambda: {"chrf": 1.0}, lambda progress: None, reporter, Interruption())
-    state = TrainingState(objective, make_optimizer(objective, training), 0, 1)
+    state = TrainingState(objective, make_optimizer(objective), 0, 1)
     try:
-        return train(state, Kinds(kinds), training, lambda step: 0.01, progress or Progress(), callbacks)
+        return train(state, Kinds(kinds), settings, lambda step: 0.01, progress or Progress(), callbacks)
     finally:
         reporter.close()
         assert all(parameter.isfinite().all() for parameter in objective.parameters())

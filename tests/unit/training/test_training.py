@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from samples import tiny_recipe
+from samples import tiny_recipe, training_settings
 from substitution import substitute
 from transformer.data.batch import PairBatch
 from transformer.errors import ConfigError, NonFiniteError, TrainingError
@@ -28,7 +28,6 @@ from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Transla
 from transformer.pipelines.translation.translator import Translator
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train as train_by_recipe
-from transformer.training.config import TrainingConfig
 from transformer.training.interruption import watch_signals
 from transformer.training.loop import Callbacks, iterate_batches, train
 from transformer.training.monitoring.layer_stats import BlockStats, block_of
@@ -198,7 +197,7 @@ def test_objective_scores_what_is_not_padding() -> None:
 
 
 def state_of(objective: nn.Module, seed: int = 1) -> TrainingState:
-    return TrainingState(objective, make_optimizer(objective, TrainingConfig()), step=0, seed=seed)
+    return TrainingState(objective, make_optimizer(objective), step=0, seed=seed)
 
 
 def test_accumulation_gives_the_same_update() -> None:
@@ -335,7 +334,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
 def test_adam_has_the_papers_settings() -> None:
     """Catches torch's defaults, and a shared matrix that is updated twice."""
     objective = tiny_objective()
-    optimizer = make_optimizer(objective, TrainingConfig())
+    optimizer = make_optimizer(objective)
     (group,) = optimizer.param_groups
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
     assert len(group["params"]) == len(set(map(id, objective.parameters())))
@@ -347,7 +346,7 @@ def test_adams_memory_is_there_before_the_first_update_and_changes_none() -> Non
     The reference is PyTorch's Adam, which allocates its moments in the first update.
     """
     objective = tiny_objective()
-    optimizer = make_optimizer(objective, TrainingConfig())
+    optimizer = make_optimizer(objective)
     assert all({"step", "exp_avg", "exp_avg_sq"} == optimizer.state[p].keys() for p in objective.parameters())
     reference_objective = copy.deepcopy(objective)
     reference_optimizer = torch.optim.Adam(
@@ -370,7 +369,7 @@ def test_weight_decay_is_that_of_matrices_alone() -> None:
     for parameter in objective.parameters():
         nn.init.normal_(parameter)
     before = copy.deepcopy(objective)
-    optimizer = make_optimizer(objective, TrainingConfig(weight_decay=0.3))
+    optimizer = make_optimizer(objective, weight_decay=0.3)
     for group in optimizer.param_groups:
         group["lr"] = 0.1
     for parameter in objective.parameters():
@@ -386,7 +385,7 @@ def test_adam_with_weight_decay_is_torchs_adamw() -> None:
     """Catches other betas or another epsilon where weight decay is on; the reference has a loop per parameter."""
     objective = tiny_objective()
     reference = copy.deepcopy(objective)
-    optimizer = make_optimizer(objective, TrainingConfig(weight_decay=0.3))
+    optimizer = make_optimizer(objective, weight_decay=0.3)
     settings = {"lr": 0.1, "betas": (0.9, 0.98), "eps": 1e-9, "foreach": False, "fused": False}
     references = [
         torch.optim.AdamW([parameter], weight_decay=0.3 if parameter.dim() == 2 else 0.0, **settings)
@@ -418,9 +417,6 @@ class Digits:
         return PairBatch(labels, torch.cat([bos, rows], dim=1), labels, scored_tokens=labels.numel())
 
 
-EPOCH = {"validate_every": "epoch", "save_every": "epoch"}
-
-
 def run_loop(
     tmp_path: Path,
     scores: list[float],
@@ -432,8 +428,8 @@ def run_loop(
     """Runs the loop with made-up validation scores; returns progress and the steps at which it saved."""
     saved: list[int] = []
     remaining_scores, remaining_losses = iter(scores), cycle(losses)
-    training = TrainingConfig(batch_tokens=16, log_every=1, best_metric="bleu", **(EPOCH | config))
-    reporter = Reporter(tmp_path / "metrics.jsonl", training.max_steps or 0, 1, quiet=True)
+    settings = training_settings(batch_tokens=16, best_metric="bleu", **config)
+    reporter = Reporter(tmp_path / "metrics.jsonl", settings.max_steps, 1, quiet=True)
     with closing(reporter), watch_signals() as interruption:
 
         def validate() -> dict[str, float]:
@@ -446,7 +442,7 @@ def run_loop(
         schedule = make_schedule("constant", d_model=8, peak=rate, warmup_steps=1, decay_steps=99)
         state = state_of(tiny_objective())
         state.step = progress.step if progress else 0
-        result = train(state, Digits(), training, schedule, progress or Progress(), callbacks)
+        result = train(state, Digits(), settings, schedule, progress or Progress(), callbacks)
     return result, saved
 
 
@@ -468,11 +464,11 @@ def test_update_n_has_the_learning_rate_of_step_n(first: int, tmp_path: Path) ->
     state = state_of(tiny_objective())
     state.step = first
     state.optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    config = TrainingConfig(max_steps=first + 4, batch_tokens=16, best_metric="bleu", **EPOCH)
-    reporter = Reporter(tmp_path / "metrics.jsonl", config.max_steps, 1, quiet=True)
+    settings = training_settings(max_steps=first + 4, batch_tokens=16, best_metric="bleu")
+    reporter = Reporter(tmp_path / "metrics.jsonl", settings.max_steps, 1, quiet=True)
     with closing(reporter), watch_signals() as interruption:
         callbacks = Callbacks(lambda: {"bleu": 1.0, "loss": 1.0}, lambda progress: None, reporter, interruption)
-        train(state, Digits(), config, lambda step: step / 1024, Progress(step=first), callbacks)
+        train(state, Digits(), settings, lambda step: step / 1024, Progress(step=first), callbacks)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     expected = [step / 1024 for step in range(first + 1, first + 5)]
     assert rates == expected
@@ -563,12 +559,12 @@ def test_batches_left_out_before_the_next_update_stay_told(tmp_path: Path) -> No
 
 def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     """Catches a data position that restarts at the beginning of the epoch, or of the data."""
-    config = TrainingConfig(batch_tokens=16)
-    unbroken = iterate_batches(Digits(), config, Position())
+    settings = training_settings(batch_tokens=16)
+    unbroken = iterate_batches(Digits(), settings, Position())
     batches = [next(unbroken) for _ in range(9)]
     expected = [ids.tolist() for ids, _ in batches]
     for step in (1, 2, 3, 4, 7):
-        ids, position = next(iterate_batches(Digits(), config, batches[step - 1][1]))
+        ids, position = next(iterate_batches(Digits(), settings, batches[step - 1][1]))
         assert (ids.tolist(), position) == (expected[step], batches[step][1])
     assert [position for _, position in batches[:4]] == [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
     assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
@@ -634,14 +630,12 @@ def test_validation_loss_is_over_all_tokens() -> None:
 
 def test_reporter_prints_plain_lines_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Catches control characters in a log file."""
-    config = TrainingConfig(
-        max_steps=4, batch_tokens=48, log_every=2, validate_every=4, save_every=4, best_metric="bleu"
-    )
+    settings = training_settings(max_steps=4, batch_tokens=48, validate_every=4, save_every=4, best_metric="bleu")
     reporter = Reporter(tmp_path / "m.jsonl", 4, 2)
     with watch_signals() as interruption:
         callbacks = Callbacks(lambda: {"bleu": 1.0, "loss": 2.0}, lambda progress: None, reporter, interruption)
         schedule = make_schedule("constant", d_model=8, peak=1e-3, warmup_steps=1, decay_steps=4)
-        train(state_of(tiny_objective()), Digits(), config, schedule, Progress(), callbacks)
+        train(state_of(tiny_objective()), Digits(), settings, schedule, Progress(), callbacks)
     reporter.close()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["step 2/4", "step 4/4", "step 4"]

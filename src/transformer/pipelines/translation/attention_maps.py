@@ -37,6 +37,6 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
     tgt = torch.tensor([decoder_inputs(target_ids, len(target_ids) + 1, special_tokens.bos)], device=device)
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
-        tokenizers.target.pieces([*target_ids, special_tokens.eos or 0]),
+        tokenizers.target.pieces([*target_ids, special_tokens.end]),
         torch.cat(cross_attention_weights(model, src, tgt)),
     )

@@ -80,12 +80,12 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
         ids = [[np.asarray(side[index], np.int32) for index in batch] for side in (sources, targets)]
         padded = pair_batch(ids[0], ids[1], special_tokens).to(translator.device)
         model_sources = [retokenize(padded.src) for retokenize in translator.retokenizers]
-        pads = special_tokens[0].pad or 0, special_tokens[1].pad or 0
+        pads = special_tokens[0].padding, special_tokens[1].padding
         tasks.append(ScoreTask(padded, translator.search.average, pads, model_sources))
     n_tokens = sum(len(sources[index]) + len(targets[index]) for index in fitting)
     for batch, scored in zip(batches, translator.searcher.run(tasks, n_tokens, translator.config), strict=True):
         for index, scores in zip(batch, scored, strict=True):
-            pieces = tokenizers.target.pieces([*targets[index], special_tokens[1].eos or 0])
+            pieces = tokenizers.target.pieces([*targets[index], special_tokens[1].end])
             flags = (warnings[index],) if warnings[index] else ()
             results[index] = PairScore(sum(scores), tuple(scores), tuple(pieces), flags)
     return [results[index] for index in range(len(pairs))]

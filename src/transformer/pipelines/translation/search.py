@@ -314,7 +314,7 @@ def make_generators(
         shortlist: Target tokens that translations may use, given their sources; None is all tokens.
     """
     generators = [
-        model if retokenize is keep_tokens else RetokenizingModel(model, retokenize, source.special_tokens.pad or 0)
+        model if retokenize is keep_tokens else RetokenizingModel(model, retokenize, source.special_tokens.padding)
         for model, source, retokenize in zip(models, sources, retokenizers, strict=True)
     ]
     if shortlist is not None:

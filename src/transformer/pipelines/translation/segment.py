@@ -237,7 +237,7 @@ class Segmenter:
         self, split: SplitLine, tokens: Iterable[list[int]], prefix: str, line_number: int
     ) -> Iterator[Segment]:
         """Yields the segments of a line; the first ones begin with the sentences of the prefix."""
-        end = self.tokenizers.source.special_tokens.eos or 0
+        end = self.tokenizers.source.special_tokens.end
         starts = self._prefixes(split, prefix)
         for index, (text, piece, start) in enumerate(zip(split.pieces, tokens, starts, strict=True)):
             yield Segment(

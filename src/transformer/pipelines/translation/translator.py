@@ -102,7 +102,7 @@ class Translator:
             for source, member in zip(self.sources, self.models, strict=True)
         ]
         self.special_tokens = tokenizers.target.special_tokens
-        self.end_of_source = tokenizers.source.special_tokens.eos or 0
+        self.end_of_source = tokenizers.source.special_tokens.end
         self._phrases = PhraseTokenizer(tokenizers.target)
         self.config = self._options_of_call()
         source_text = self.config.source_text

@@ -1,30 +1,24 @@
-"""Training tasks, selected by the class of their `data` section."""
+"""Training tasks, selected by the `data` section."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any
 
-from transformer.data.config import DataConfig, TaskConfig
+from transformer.data.config import DataConfig
 from transformer.data.progress import Progress
-from transformer.data.task_configs import ImageConfig, LabelConfig, NeighbourConfig, TextConfig
+from transformer.data.task_configs import AnyTaskConfig, LabelConfig, NeighbourConfig, TextConfig
 from transformer.run.task import Task
 from transformer.run.tasks.images import ImageTask
 from transformer.run.tasks.labels import LabelTask
 from transformer.run.tasks.neighbours import NeighbourTask
-from transformer.run.tasks.text import TextTask
+from transformer.run.tasks.text import LanguageModelTask, MaskedWordsTask, SpansTask
 from transformer.run.tasks.translation import TranslationTask
 
 __all__ = ["make_task"]
 
-TASK_TYPES: Final[dict[type[TaskConfig], type[Task]]] = {
-    DataConfig: TranslationTask,
-    TextConfig: TextTask,
-    LabelConfig: LabelTask,
-    NeighbourConfig: NeighbourTask,
-    ImageConfig: ImageTask,
-}
+TEXT_TASKS = {"language-model": LanguageModelTask, "masked-words": MaskedWordsTask, "spans": SpansTask}
 
 
-def make_task(data: TaskConfig, seed: int, folder: Path, progress: Progress) -> Task:
+def make_task(data: AnyTaskConfig, seed: int, folder: Path, progress: Progress) -> Task[Any]:
     """Creates the task of a recipe.
 
     Args:
@@ -36,4 +30,14 @@ def make_task(data: TaskConfig, seed: int, folder: Path, progress: Progress) -> 
     Raises:
         DataError: A file cannot be read.
     """
-    return TASK_TYPES[type(data)](data, seed, folder, progress)  # pyright: ignore[reportCallIssue]
+    match data:
+        case DataConfig():
+            return TranslationTask(data, seed, folder, progress)
+        case TextConfig():  # the end of the text is held out, whatever the seed
+            return TEXT_TASKS[data.task](data, folder, progress)
+        case LabelConfig():
+            return LabelTask(data, seed, progress)
+        case NeighbourConfig():
+            return NeighbourTask(data, seed, progress)
+        case _:
+            return ImageTask(data, seed, progress)

@@ -13,31 +13,26 @@ from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageF
 from transformer.data.progress import Progress
 from transformer.data.task_configs import ImageConfig
 from transformer.errors import ConfigError, DataError
-from transformer.models.kinds import ModelConfig
-from transformer.run.recipe import Recipe, TaskDefaults
-from transformer.run.task import Task, TaskData
-from transformer.training.config import TrainingConfig
+from transformer.models.kinds import ImageEncoderConfig
+from transformer.run.defaults import CompleteRecipe, TaskDefaults
+from transformer.run.recipe import Recipe
+from transformer.run.task import Task, TaskData, known_labels
+from transformer.training.config import TrainingSettings
 from transformer.training.objectives.classification import ClassificationObjective, ImageAugmentation
 
 
-class ImageTask(Task):
+class ImageTask(Task[ImageEncoderConfig]):
     """Predicts the label of an image."""
 
-    family_kinds = ("image encoder",)
+    name = "images"
+    model_type = ImageEncoderConfig
     metrics = ("accuracy", "loss")
-    loss_unit = "images"
 
-    def __init__(self, data: ImageConfig, seed: int, folder: Path, progress: Progress) -> None:
-        del folder
+    def __init__(self, data: ImageConfig, seed: int, progress: Progress) -> None:
         self._data, self._seed, self._progress = data, seed, progress
         keys = ("images", "labels", "validation_images", "validation_labels")
         paths = {key: getattr(data, key) for key in keys}
         self.checksums = {f"data.{key}": _checksum(Path(path)) for key, path in paths.items() if path}
-
-    def size(self) -> int:
-        """Returns the bytes of an IDX file, or the number of entries in a folder, since nothing has been read yet."""
-        path = Path(self._data.images)
-        return path.stat().st_size if path.is_file() else sum(1 for _ in path.rglob("*"))
 
     def defaults(self, recipe: Recipe) -> TaskDefaults:
         """Implements `Task.defaults`."""
@@ -49,14 +44,13 @@ class ImageTask(Task):
             training["learning_rate"] = 1e-3
         return TaskDefaults(model={"family": "vit", "preset": "tiny", "dropout": 0.1}, training=training, epochs=12)
 
-    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+    def prepare(self, recipe: CompleteRecipe[ImageEncoderConfig], base_bundle: Bundle | None) -> TaskData:
         """Implements `Task.prepare`.
 
         Raises:
             ConfigError: Label names or a labels file are given for folders of images.
             DataError: Images or labels cannot be used, or the validation images have other labels.
         """
-        assert recipe.model is not None
         data, config = self._data, recipe.model
         if data.label_names and not any(Path(path).is_file() for path in (data.images, data.validation_images or "")):
             raise ConfigError("data.label_names apply to IDX files only; leave them out for folders")
@@ -74,17 +68,14 @@ class ImageTask(Task):
             chosen = np.sort(order[n:]), np.sort(order[:n])
         if not len(chosen[0]) or not len(chosen[1]):
             raise DataError(f"{data.images} leaves nothing to learn from or nothing to hold out; give more images")
-        base_labels: tuple[str, ...] = base_bundle.config.model_dump()["labels"] if base_bundle else ()
+        base_labels = known_labels(base_bundle)
         if base_labels and base_labels != images.names and set(base_labels) == set(images.names):
-            images.labels = np.array([base_labels.index(name) for name in images.names], np.int64)[images.labels]
-            if held_out is not images:
-                held_out.labels = np.array([base_labels.index(name) for name in images.names], np.int64)[
-                    held_out.labels
-                ]
+            new_ids = np.array([base_labels.index(name) for name in images.names], np.int64)
+            for files in {id(files): files for files in (images, held_out)}.values():
+                files.labels = new_ids[files.labels]
             images.names = base_labels
-        config = type(config).model_validate({**config.model_dump(), "labels": images.names, "pooler_size": None})
-        sizes = config.model_dump()
-        rows, columns = (a // b for a, b in zip(sizes["image_size"], sizes["patch_size"], strict=True))
+        config = config.updated(labels=images.names, pooler_size=None)
+        rows, columns = (a // b for a, b in zip(config.image_size, config.patch_size, strict=True))
         train, validation = (
             ImageDataset(files, indices, rows * columns + 1)
             for files, indices in zip((images, held_out), chosen, strict=True)
@@ -109,27 +100,27 @@ class ImageTask(Task):
             "held_out": len(chosen[1]),
             "labels": dict(zip(images.names, counts, strict=True)),
         }
-        return TaskData(config, None, train, validation, plan, facts)
+        return TaskData(
+            config=config, text=None, objective=self.objective, train=train, validation=validation, rows=plan,
+            facts=facts, loss_unit="images",
+        )  # fmt: skip
 
-    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
-        """Implements `Task.objective`."""
-        del task_data
-        data = self._data
+    def objective(self, model: nn.Module, settings: TrainingSettings) -> nn.Module:
+        """Returns the objective of the training, see `TaskData`."""
+        data, checkpointing = self._data, settings.activation_checkpointing
         augmentation = ImageAugmentation(flip=data.flip, shift=data.shift, erase=data.erase)
-        checkpointing = training.activation_checkpointing
         return ClassificationObjective(
-            model, training.label_smoothing, augmentation, activation_checkpointing=checkpointing
+            model, settings.label_smoothing, augmentation, activation_checkpointing=checkpointing
         )
 
-    def _read(self, images: str, labels: str | None, config: ModelConfig) -> ImageFolder | IdxImages:
+    def _read(self, images: str, labels: str | None, config: ImageEncoderConfig) -> ImageFolder | IdxImages:
         """Reads the images of a folder or of an IDX file.
 
         Raises:
             ConfigError: A labels file is given for a folder of images.
             DataError: A path does not exist, or an IDX file comes without labels.
         """
-        sizes = config.model_dump()
-        image_processor = ImageProcessor(sizes["image_size"], sizes["channels"], sizes["mean"], sizes["deviation"])
+        image_processor = ImageProcessor(config.image_size, config.channels, config.mean, config.deviation)
         if Path(images).is_dir():
             if labels:
                 raise ConfigError(f"{images} is a folder, whose subfolders are the labels; leave out the labels file")

@@ -15,29 +15,30 @@ from transformer.data.progress import Progress
 from transformer.data.readers import Pair, PairCounts
 from transformer.data.task_configs import LabelConfig, NeighbourConfig
 from transformer.errors import DataError
-from transformer.run.recipe import Recipe, TaskDefaults
-from transformer.run.task import Task, TaskData, set_vocab_sizes
+from transformer.models.kinds import EncoderConfig
+from transformer.run.defaults import CompleteRecipe, TaskDefaults
+from transformer.run.recipe import Recipe
+from transformer.run.task import Task, TaskData, known_labels, set_vocab_sizes
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 from transformer.training.objectives.classification import ClassificationObjective
 
 COLUMNS: Final = ("text", "label")
 
 
-class RowTask(Task):
+class RowTask(Task[EncoderConfig]):
     """Base of tasks whose examples are files with two columns.
 
     Attributes:
         column_names: Default names of the columns, for files with named columns.
     """
 
-    family_kinds = ("encoder",)
+    model_type = EncoderConfig
     metrics = ("accuracy", "loss")
-    loss_unit = "texts"
     column_names: tuple[str, str] = COLUMNS
 
-    def __init__(self, data: LabelConfig | NeighbourConfig, seed: int, folder: Path, progress: Progress) -> None:
-        del folder  # rows are not cached between runs
+    def __init__(self, data: LabelConfig | NeighbourConfig, seed: int, progress: Progress) -> None:
         self._data, self._seed, self._progress = data, seed, progress
         self._paths = [Path(path) for path in as_list(data.examples)]
         held_out = [Path(data.validation_examples)] if data.validation_examples else []
@@ -47,10 +48,6 @@ class RowTask(Task):
             self.checksums["data.validation_examples"] = file_checksum(Path(data.validation_examples))
         self._rows: list[Pair] = []
         self._counts = PairCounts()
-
-    def size(self) -> int:
-        """Returns the number of rows of the training files."""
-        return len(self.rows())
 
     def rows(self) -> list[Pair]:
         """Returns all rows of the training files."""
@@ -66,7 +63,7 @@ class RowTask(Task):
         }  # fmt: skip
         if recipe.training.start_from is None:
             training["learning_rate"] = 5e-4
-        name = recipe.model.model_dump()["family"] if recipe.model else "bert"
+        name = recipe.model.family_name if recipe.model else "bert"
         return TaskDefaults(vocab_size=4_000, model={"family": name, "preset": "tiny"}, training=training, epochs=3)
 
     def split_rows(self) -> tuple[list[Pair], list[Pair]]:
@@ -94,12 +91,12 @@ class RowTask(Task):
         """Returns a note on the rows that were left out."""
         return [f"rows left out: {self._counts.describe_left_out()}"] if self._counts.left_out else []
 
-    def tokenizers(self, recipe: Recipe, base_bundle: Bundle | None, texts: list[str]) -> TokenizerPair:
+    def tokenizers(self, settings: TokenizerConfig, base_bundle: Bundle | None, texts: list[str]) -> TokenizerPair:
         """Returns the tokenizers of the base model, or trains new ones."""
         if base_bundle:
             return base_bundle.tokenizers
         self._progress("training the tokenizer", 0, None)
-        tokenizer = train_tokenizer(texts, recipe.tokenizer)
+        tokenizer = train_tokenizer(texts, settings)
         return TokenizerPair(tokenizer, tokenizer)
 
     def _read(self, paths: list[Path]) -> list[Pair]:
@@ -117,27 +114,26 @@ HEADER_NAMES: Final = frozenset({"label", "labels", "class", "category", "sentim
 class LabelTask(RowTask):
     """Predicts the label of a text."""
 
-    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+    name = "classification"
+
+    def prepare(self, recipe: CompleteRecipe[EncoderConfig], base_bundle: Bundle | None) -> TaskData:
         """Implements `Task.prepare`.
 
         Raises:
             DataError: There are fewer than two labels, the validation rows have other labels, or the file has a header.
         """
-        assert recipe.model is not None
         rows, held_out = self.split_rows()
         counts = Counter(label for _, label in rows)
         if headers := [label for label, count in counts.items() if count == 1 and label.lower() in HEADER_NAMES]:
             raise DataError(f"{self._data.name}: the label {headers[0]!r} occurs once, as in a header; remove its line")
-        base_labels: tuple[str, ...] = base_bundle.config.model_dump()["labels"] if base_bundle else ()
+        base_labels = known_labels(base_bundle)
         labels = base_labels if set(base_labels) == set(counts) else tuple(sorted(counts))
         if len(labels) < 2:
             raise DataError(f"{self._data.name} has {len(labels)} label ({', '.join(labels)}); two or more are needed")
-        tokenizers = self.tokenizers(recipe, base_bundle, [text for text, _ in rows])
+        tokenizers = self.tokenizers(recipe.recipe.tokenizer, base_bundle, [text for text, _ in rows])
         config = set_vocab_sizes(recipe.model, tokenizers, base_bundle=base_bundle)
-        reads_pooler = config.model_dump()["labels_read"] == "pooler"
-        needs_pooler = reads_pooler or config.model_dump()["embedding"] == "pooled"
-        heads = {"labels": labels, "pooler": needs_pooler, "masked": False, "next_sentence": False}
-        config = type(config).model_validate({**config.model_dump(), **heads})
+        needs_pooler = config.labels_read == "pooler" or config.embedding == "pooled"
+        config = config.updated(labels=labels, pooler=needs_pooler, masked=False, next_sentence=False)
         max_tokens = max_text_tokens(config.model_dump())
         splits = rows, held_out
         self._progress("encoding the texts", 0, None)
@@ -154,11 +150,12 @@ class LabelTask(RowTask):
             ("vocabulary", str(tokenizers)),
         ]
         facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].n_truncated, "labels": dict(counts)}
-        shares = {"text": texts[0].fallback_share}
-        return TaskData(config, tokenizers, train, validation, plan, facts, self.notes(), fallback_shares=shares)
+        return TaskData(
+            config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=plan,
+            facts=facts, notes=self.notes(), fallback_shares={"text": texts[0].fallback_share}, loss_unit="texts",
+        )  # fmt: skip
 
-    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
-        """Implements `Task.objective`."""
-        del task_data
-        checkpointing = training.activation_checkpointing
-        return ClassificationObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
+    def objective(self, model: nn.Module, settings: TrainingSettings) -> nn.Module:
+        """Returns the objective of the training, see `TaskData`."""
+        checkpointing = settings.activation_checkpointing
+        return ClassificationObjective(model, settings.label_smoothing, activation_checkpointing=checkpointing)

@@ -6,10 +6,11 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.data.labelled import EncodedTexts, NeighbourDataset, max_text_tokens
-from transformer.run.recipe import Recipe
+from transformer.models.kinds import EncoderConfig
+from transformer.run.defaults import CompleteRecipe
 from transformer.run.task import TaskData, set_vocab_sizes
 from transformer.run.tasks.labels import RowTask
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 from transformer.training.objectives.classification import ContrastiveObjective
 
 COLUMNS: Final = ("first", "second")
@@ -18,17 +19,16 @@ COLUMNS: Final = ("first", "second")
 class NeighbourTask(RowTask):
     """Trains embeddings in which texts with the same meaning are near each other."""
 
+    name = "embeddings"
     column_names = COLUMNS
 
-    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+    def prepare(self, recipe: CompleteRecipe[EncoderConfig], base_bundle: Bundle | None) -> TaskData:
         """Implements `Task.prepare`."""
-        assert recipe.model is not None
         rows, held_out = self.split_rows()
-        tokenizers = self.tokenizers(recipe, base_bundle, [text for row in rows for text in row])
+        tokenizers = self.tokenizers(recipe.recipe.tokenizer, base_bundle, [text for row in rows for text in row])
         config = set_vocab_sizes(recipe.model, tokenizers, base_bundle=base_bundle)
-        heads = {"labels": (), "masked": False, "next_sentence": False}
-        heads["pooler"] = config.model_dump()["embedding"] == "pooled"
-        config = type(config).model_validate({**config.model_dump(), **heads})
+        is_pooled = config.embedding == "pooled"
+        config = config.updated(labels=(), masked=False, next_sentence=False, pooler=is_pooled)
         max_tokens = max_text_tokens(config.model_dump())
         self._progress("encoding the texts", 0, None)
         splits = [
@@ -43,10 +43,12 @@ class NeighbourTask(RowTask):
         ]
         facts = {"pairs": len(rows), "held_out": len(held_out), "cut": n_truncated[0]}
         train, validation = (NeighbourDataset(*split) for split in splits)
-        shares = {name: texts.fallback_share for name, texts in zip(COLUMNS, splits[0], strict=True)}
-        return TaskData(config, tokenizers, train, validation, plan, facts, self.notes(), fallback_shares=shares)
+        return TaskData(
+            config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=plan,
+            facts=facts, notes=self.notes(), loss_unit="texts",
+            fallback_shares={name: texts.fallback_share for name, texts in zip(COLUMNS, splits[0], strict=True)},
+        )  # fmt: skip
 
-    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
-        """Implements `Task.objective`."""
-        del task_data
-        return ContrastiveObjective(model, activation_checkpointing=training.activation_checkpointing)
+    def objective(self, model: nn.Module, settings: TrainingSettings) -> nn.Module:
+        """Returns the objective of the training, see `TaskData`."""
+        return ContrastiveObjective(model, activation_checkpointing=settings.activation_checkpointing)

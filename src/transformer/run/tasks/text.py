@@ -1,12 +1,12 @@
 """Tasks on running text: language modelling, masked words and span corruption."""
 
 import json
-from collections.abc import Collection, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
@@ -17,12 +17,15 @@ from transformer.data.progress import Progress
 from transformer.data.task_configs import TextConfig
 from transformer.data.windows import WindowDataset, count_fallback, open_tokens, running_text, write_tokens
 from transformer.errors import ConfigError, DataError
-from transformer.run.recipe import Recipe, TaskDefaults
+from transformer.models.kinds import EncoderConfig, EncoderDecoderConfig, LanguageModelConfig
+from transformer.run.defaults import CompleteRecipe, TaskDefaults
+from transformer.run.recipe import Recipe
 from transformer.run.task import Task, TaskData, set_vocab_sizes
 from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
     MaskedLanguageModelObjective,
@@ -34,31 +37,51 @@ from transformer.training.objectives.language_modelling import (
 TRAIN, VALIDATION, COUNTS = "train.npy", "validation.npy", "counts.json"
 LONG_TEXT: Final = 10_000_000
 """Size of the text in bytes above which the default vocabulary is larger."""
-FAMILIES: Final = {"language-model": "gpt", "masked-words": "bert", "spans": "t5"}
-KINDS: Final = {"language-model": "language model", "masked-words": "encoder", "spans": "encoder-decoder"}
 
 
-class TextTask(Task):
-    """Trains on windows of a running text."""
+TextModel = TypeVar("TextModel", bound=LanguageModelConfig | EncoderConfig | EncoderDecoderConfig)
 
-    def __init__(self, data: TextConfig, seed: int, folder: Path, progress: Progress) -> None:
-        del seed  # the end of the text is held out
+
+@dataclass(frozen=True)
+class WindowUse:
+    """Use of the windows of a text by a task.
+
+    Attributes:
+        objective: Function that wraps the model in the module that computes the training loss.
+        length: Number of tokens of the text that a window reads.
+        step: Number of tokens from one window to the next if they do not overlap.
+        n_scored: Number of scored tokens of a window.
+        boundary: Special tokens before and after the text of a window.
+        extra: Number of ids beyond those of the tokenizer.
+    """
+
+    objective: Callable[[nn.Module, TrainingSettings], nn.Module]
+    length: int
+    step: int
+    n_scored: int
+    boundary: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    extra: int = 0
+
+
+class TextTask(Task[TextModel]):
+    """Base of tasks that train on windows of a running text.
+
+    Attributes:
+        family: Default family of the model.
+    """
+
+    family: str
+
+    def __init__(self, data: TextConfig, folder: Path, progress: Progress) -> None:
         self._data, self._progress = data, progress
         self._folder = PreparedDataCache(Path(data.prepared) if data.prepared else folder)
         self._paths = [Path(path) for path in as_list(data.text)]
-        self.family_kinds = (KINDS[data.task],)
         self._held_out = [Path(path) for path in as_list(data.validation_text)]
         self._snapshot = FileSnapshot([*self._paths, *self._held_out])
         progress("checking the files", 0, None)
         self.checksums = {"data.text": combined_checksum(data.text)}
         if data.validation_text:
             self.checksums["data.validation_text"] = combined_checksum(data.validation_text)
-        self.sentinels: tuple[int, ...] = ()
-        self._spans = SpanCorruption(data.corruption_rate, data.span_length)
-
-    def size(self) -> int:
-        """Returns the bytes of the text."""
-        return sum(path.stat().st_size for path in self._paths)
 
     def defaults(self, recipe: Recipe) -> TaskDefaults:
         """Implements `Task.defaults`."""
@@ -66,129 +89,65 @@ class TextTask(Task):
             "label_smoothing": 0.0, "best_metric": "loss", "learning_rate": 1e-3, "weight_decay": 0.1,
             "adam_betas": (0.9, 0.99), "batch_tokens": 8192,
         }  # fmt: skip
-        model: dict[str, Any] = {"preset": "tiny"}
-        if recipe.model is None:
-            model["family"] = FAMILIES[self._data.task]
-        if self._data.task == "masked-words":
-            model |= {"masked": True, "pooler": False}
-        bpe_size = 16_000 if self.size() > LONG_TEXT else 4_000
-        vocab_size = bpe_size if recipe.tokenizer.kind == "bpe" else None
-        if recipe.model is not None:
-            model["family"] = recipe.model.model_dump()["family"]
+        model = {"preset": "tiny", "family": recipe.model.family_name if recipe.model else self.family}
+        is_long = sum(path.stat().st_size for path in self._paths) > LONG_TEXT
+        vocab_size = (16_000 if is_long else 4_000) if recipe.tokenizer.kind == "bpe" else None
         return TaskDefaults(vocab_size=vocab_size, model=model, training=training, epochs=10)
 
-    def prepare(self, recipe: Recipe, base_bundle: Bundle | None) -> TaskData:
+    @abstractmethod
+    def use_windows(self, model: TextModel, tokenizer: Tokenizer, window: int) -> WindowUse:
+        """Returns how the task reads windows.
+
+        Raises:
+            ConfigError: The model or the tokenizer lacks what the task needs.
+        """
+
+    def with_heads(self, config: TextModel) -> TextModel:
+        """Returns the configuration with the heads that the task needs."""
+        return config
+
+    def prepare(self, recipe: CompleteRecipe[TextModel], base_bundle: Bundle | None) -> TaskData:
         """Implements `Task.prepare`."""
-        assert recipe.model is not None
-        tokenizer = base_bundle.tokenizers.source if base_bundle else self._train_tokenizer(recipe)
+        tokenizer = base_bundle.tokenizers.source if base_bundle else self._tokenizer(recipe.recipe.tokenizer)
         tokenizers = TokenizerPair(tokenizer, tokenizer)
-        seq_len = self._seq_len(recipe)
-        window = self._data.window or seq_len
-        if window > seq_len:
-            raise ConfigError(f"data.window={window} exceeds the model's {seq_len} positions; shorten it")
-        extra = self._choose_sentinels(tokenizer, window, recipe.model.model_dump())
+        window = self._data.window or recipe.model.seq_len
+        if window > recipe.model.seq_len:
+            raise ConfigError(f"data.window={window} exceeds the model's {recipe.model.seq_len} positions; shorten it")
+        use = self.use_windows(recipe.model, tokenizer, window)
         folder = self._folder.get_or_create(
             "windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer)
         )
-        train, validation = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
-        inner = window - (sum(map(len, tokenizer.boundary_tokens)) if self._data.task == "masked-words" else 0)
-        stride = min(self._data.stride or inner, inner)
-        datasets = self._windows(train, window, stride, tokenizer), self._windows(validation, window, inner, tokenizer)
+        tokens, held_out = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
+        stride = min(self._data.stride or use.step, use.step)
+        train = WindowDataset(tokens, use.length, stride, use.n_scored, use.boundary)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
-        facts = {**counts, "window": window, "stride": stride, "windows": len(datasets[0].lengths)}
         rows = [
-            ("text", f"{counts['train_lines']:,} lines to train on, {len(train):,} tokens"),
-            ("held out", f"{counts['validation_lines']:,} lines, {len(validation):,} tokens"),
-            ("windows", f"{len(datasets[0].lengths):,} of {window} tokens, one every {stride}"),
+            ("text", f"{counts['train_lines']:,} lines to train on, {len(tokens):,} tokens"),
+            ("held out", f"{counts['validation_lines']:,} lines, {len(held_out):,} tokens"),
+            ("windows", f"{len(train.lengths):,} of {window} tokens, one every {stride}"),
             ("vocabulary", str(tokenizers)),
         ]
         if counts["unknown"]:
             rows.append(("unknown", f"{counts['unknown']:,} tokens to train on"))
-        config = set_vocab_sizes(recipe.model, tokenizers, extra, base_bundle)
-        if self._data.task == "masked-words":
-            heads = {"masked": True, "pooler": False, "next_sentence": False, "labels": ()}
-            is_pooled = config.model_dump()["embedding"] == "pooled"
-            heads |= {"embedding": "mean"} if is_pooled else {}
-            config = type(config).model_validate({**config.model_dump(), **heads})
-        shares = {"text": counts.get("fallback", 0) / len(train)}  # earlier versions did not count them
-        return TaskData(config, tokenizers, *datasets, rows, facts, self._folder.notes, fallback_shares=shares)
-
-    def objective(self, model: nn.Module, training: TrainingConfig, task_data: TaskData) -> nn.Module:
-        """Implements `Task.objective`."""
-        assert task_data.text is not None
-        tokenizer = task_data.text.source
-        checkpointing = training.activation_checkpointing
-        if self._data.task == "language-model":
-            return LanguageModelObjective(model, training.label_smoothing, activation_checkpointing=checkpointing)
-        if self._data.task == "masked-words":
-            prefix, suffix = tokenizer.boundary_tokens
-            if tokenizer.special_tokens.mask is None:
-                raise ConfigError("the tokenizer has no mask token, which masked words need; start from another model")
-            text_ids = tokenizer.first_text_id, tokenizer.vocab_size
-            n_boundary_tokens = len(prefix), len(suffix)
-            return MaskedLanguageModelObjective(
-                model,
-                tokenizer.special_tokens.mask,
-                text_ids,
-                n_boundary_tokens,
-                activation_checkpointing=checkpointing,
-            )
-        assert tokenizer.special_tokens.bos is not None
-        assert tokenizer.special_tokens.eos is not None
-        return SpanCorruptionObjective(
-            model, self.sentinels, tokenizer.special_tokens.bos, tokenizer.special_tokens.eos, training.label_smoothing,
-            self._spans, activation_checkpointing=checkpointing,
+        return TaskData(
+            config=self.with_heads(set_vocab_sizes(recipe.model, tokenizers, use.extra, base_bundle)), text=tokenizers,
+            objective=use.objective, train=train,
+            validation=WindowDataset(held_out, use.length, use.step, use.n_scored, use.boundary), rows=rows,
+            facts={**counts, "window": window, "stride": stride, "windows": len(train.lengths)},
+            notes=self._folder.notes,
+            fallback_shares={"text": counts.get("fallback", 0) / len(tokens)},  # earlier versions did not count them
         )  # fmt: skip
 
-    def _seq_len(self, recipe: Recipe) -> int:
-        """Returns the maximum number of tokens of a window, special tokens around it included."""
-        assert recipe.model is not None
-        sizes = recipe.model.model_dump()
-        return int(sizes.get("seq_len") or min(sizes["src_seq_len"], sizes["tgt_seq_len"]))
-
-    def _windows(self, tokens: NDArray[np.int32], window: int, stride: int, tokenizer: Tokenizer) -> WindowDataset:
-        """Divides token ids into windows of the kind that the task needs."""
-        if self._data.task == "language-model":
-            return WindowDataset(tokens, window + 1, stride, window)
-        if self._data.task == "spans":
-            return WindowDataset(tokens, window, stride, self._spans.lengths(window)[1])
-        inner = window - sum(map(len, tokenizer.boundary_tokens))
-        return WindowDataset(tokens, inner, stride, n_masked(inner), tokenizer.boundary_tokens)
-
-    def _choose_sentinels(self, tokenizer: Tokenizer, window: int, model_keys: Collection[str]) -> int:
-        """Chooses the ids of sentinels; returns the number of ids beyond the vocabulary of the tokenizer.
-
-        Raises:
-            ConfigError: A published tokenizer has too few sentinels, or the model has two vocabularies.
-        """
-        if self._data.task != "spans":
-            return 0
-        if "vocab_size" not in model_keys:
-            raise ConfigError(
-                "data.task='spans' needs a model with one vocabulary for its sentinels; choose model.family='t5'"
-            )
-        n_sentinels = self._spans.sizes(window)[1]
-        if not isinstance(tokenizer, HuggingFaceTokenizer):
-            self.sentinels = tuple(range(tokenizer.vocab_size, tokenizer.vocab_size + n_sentinels))
-            return n_sentinels
-        self.sentinels = tokenizer.sentinels
-        if len(self.sentinels) < n_sentinels:
-            raise ConfigError(
-                f"data.window={window} has {n_sentinels} spans, but the tokenizer has {len(self.sentinels)} sentinels; "
-                "use a shorter window"
-            )
-        return 0
-
-    def _train_tokenizer(self, recipe: Recipe) -> Tokenizer:
+    def _tokenizer(self, settings: TokenizerConfig) -> Tokenizer:
         """Trains a tokenizer on the training text, or loads the cached one."""
 
         def write(folder: Path) -> None:
             self._progress("training the tokenizer", 0, None)
-            tokenizer = train_tokenizer(self._lines()[0], recipe.tokenizer)
+            tokenizer = train_tokenizer(self._lines()[0], settings)
             (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
             self._snapshot.check_unchanged()
 
-        facts = {"tokenizer": recipe.tokenizer.model_dump(mode="json"), **self._split_facts()}
+        facts = {"tokenizer": settings.model_dump(mode="json"), **self._split_facts()}
         path = self._folder.get_or_create("tokenizer", facts, write) / "tokenizer.json"
         return TokenizerPair.from_files({path.name: path.read_text(encoding="utf-8")}).source
 
@@ -234,6 +193,89 @@ class TextTask(Task):
             raise DataError(f"{self._data.name} leaves nothing to learn from or nothing to hold out; give more text")
         (folder / COUNTS).write_text(json.dumps(counts), encoding="utf-8")
         self._snapshot.check_unchanged()
+
+
+class LanguageModelTask(TextTask[LanguageModelConfig]):
+    """Predicts every token from those before it."""
+
+    name, family, model_type = "language-model", "gpt", LanguageModelConfig
+
+    def use_windows(self, model: LanguageModelConfig, tokenizer: Tokenizer, window: int) -> WindowUse:
+        """Implements `TextTask.use_windows`."""
+        del model, tokenizer
+
+        def objective(model: nn.Module, settings: TrainingSettings) -> nn.Module:
+            checkpointing = settings.activation_checkpointing
+            return LanguageModelObjective(model, settings.label_smoothing, activation_checkpointing=checkpointing)
+
+        return WindowUse(objective, length=window + 1, step=window, n_scored=window)
+
+
+class MaskedWordsTask(TextTask[EncoderConfig]):
+    """Predicts masked tokens from the others."""
+
+    name, family, model_type = "masked-words", "bert", EncoderConfig
+
+    def defaults(self, recipe: Recipe) -> TaskDefaults:
+        """Implements `Task.defaults`."""
+        defaults = super().defaults(recipe)
+        return defaults.updated(model={**defaults.model, "masked": True, "pooler": False})
+
+    def use_windows(self, model: EncoderConfig, tokenizer: Tokenizer, window: int) -> WindowUse:
+        """Implements `TextTask.use_windows`."""
+        del model
+        mask, boundary = tokenizer.special_tokens.mask, tokenizer.boundary_tokens
+        if mask is None:
+            raise ConfigError("the tokenizer has no mask token, which masked words need; start from another model")
+        text_ids, n_boundary = (tokenizer.first_text_id, tokenizer.vocab_size), (len(boundary[0]), len(boundary[1]))
+
+        def objective(model: nn.Module, settings: TrainingSettings) -> nn.Module:
+            checkpointing = settings.activation_checkpointing
+            return MaskedLanguageModelObjective(
+                model, mask, text_ids, n_boundary, activation_checkpointing=checkpointing
+            )
+
+        inner = window - sum(n_boundary)
+        return WindowUse(objective, length=inner, step=inner, n_scored=n_masked(inner), boundary=boundary)
+
+    def with_heads(self, config: EncoderConfig) -> EncoderConfig:
+        """Implements `TextTask.with_heads`."""
+        embedding = "mean" if config.embedding == "pooled" else config.embedding
+        return config.updated(masked=True, pooler=False, next_sentence=False, labels=(), embedding=embedding)
+
+
+class SpansTask(TextTask[EncoderDecoderConfig]):
+    """Predicts the spans that sentinels replace."""
+
+    name, family, model_type = "spans", "t5", EncoderDecoderConfig
+
+    def use_windows(self, model: EncoderDecoderConfig, tokenizer: Tokenizer, window: int) -> WindowUse:
+        """Implements `TextTask.use_windows`."""
+        if "vocab_size" not in type(model).model_fields:
+            raise ConfigError(
+                "data.task='spans' needs a model with one vocabulary for its sentinels; choose model.family='t5'"
+            )
+        spans = SpanCorruption(self._data.corruption_rate, self._data.span_length)
+        n_sentinels, first = spans.sizes(window)[1], tokenizer.vocab_size
+        is_published = isinstance(tokenizer, HuggingFaceTokenizer)
+        sentinels = tokenizer.sentinels if is_published else tuple(range(first, first + n_sentinels))
+        if len(sentinels) < n_sentinels:
+            raise ConfigError(
+                f"data.window={window} has {n_sentinels} spans, but the tokenizer has {len(sentinels)} sentinels; "
+                "use a shorter window"
+            )
+        bos, eos = tokenizer.special_tokens.bos, tokenizer.special_tokens.eos
+        if bos is None or eos is None:
+            raise ConfigError("the tokenizer has no BOS or EOS, which spans need; start from another model")
+
+        def objective(model: nn.Module, settings: TrainingSettings) -> nn.Module:
+            return SpanCorruptionObjective(
+                model, sentinels, bos, eos, settings.label_smoothing, spans,
+                activation_checkpointing=settings.activation_checkpointing,
+            )  # fmt: skip
+
+        extra = 0 if is_published else n_sentinels
+        return WindowUse(objective, length=window, step=window, n_scored=spans.lengths(window)[1], extra=extra)
 
 
 def _slice_characters(lines: Iterator[str], first: int, last: int) -> Iterator[str]:

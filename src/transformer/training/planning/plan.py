@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from transformer.data.token_batching import batch_by_tokens, split_micro
 from transformer.interfaces import Dataset, SupportsFlopCount
-from transformer.training.config import TrainingConfig
+from transformer.training.config import TrainingSettings
 from transformer.training.distributed.data_parallel import unwrap
 from transformer.training.planning.memory import (
     MemoryEstimate,
@@ -32,7 +32,7 @@ AUTO_FIRST, AUTO_MAX, AUTO_SHARE = 1024, 25_000, 0.5
 def plan_run(
     state: TrainingState,
     dataset: Dataset,
-    config: TrainingConfig,
+    settings: TrainingSettings,
     warm_up_validation: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """Counts operations, predicts memory, then tries the largest batches; the state is not changed.
@@ -42,7 +42,7 @@ def plan_run(
     Args:
         state: Training state of the run.
         dataset: Training examples.
-        config: Training section of the recipe.
+        settings: Settings of the training.
         warm_up_validation: Function that runs the part of validation with the largest memory.
 
     Returns:
@@ -51,20 +51,20 @@ def plan_run(
     Raises:
         ConfigError: The largest batch does not fit into memory.
     """
-    batches = batch_by_tokens(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
+    batches = batch_by_tokens(dataset.lengths, settings.batch_tokens, settings.seed, 0, dataset.mix)
     lines: list[str] = []
     objective = unwrap(state.objective)
     if isinstance(objective, SupportsFlopCount):
         operations = np.mean([_operations(objective, dataset.lengths[ids]) for ids in batches[:N_COUNTED_BATCHES]])
-        total_operations = operations * (config.max_steps or 0)
+        total_operations = operations * settings.max_steps
         lines.append(
             f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {total_operations / 1e15:,.4f} PFLOP in all"
         )
-    largest = _largest_micro_batches(dataset, config)
+    largest = _largest_micro_batches(dataset, settings.batch_tokens, settings.accumulation, settings.seed)
     estimates: list[MemoryEstimate] = []
     for ids in largest:
         if estimate := predict_memory(state, dataset, ids):
-            check_batch_fits(estimate, config.budget)
+            check_batch_fits(estimate, settings.batch_tokens)
             estimates.append(estimate)
     trials = [*(partial(try_batch, state, dataset, ids) for ids in largest), warm_up_validation]
     peaks = [measure_peak_memory(state, trial) or 0 for trial in trials]
@@ -74,18 +74,20 @@ def plan_run(
     return lines
 
 
-def choose_batch_tokens(state: TrainingState, dataset: Dataset, config: TrainingConfig) -> int:
+def choose_batch_tokens(state: TrainingState, dataset: Dataset, accumulation: int) -> int:
     """Returns the budget for `batch_tokens="auto"`: what fits into half of the memory, at most the paper's."""
-    trial = config.model_copy(update={"batch_tokens": AUTO_FIRST})
-    estimates = [predict_memory(state, dataset, largest) for largest in _largest_micro_batches(dataset, trial)]
+    largest = _largest_micro_batches(dataset, AUTO_FIRST, accumulation, state.seed)
+    estimates = [predict_memory(state, dataset, ids) for ids in largest]
     fitting = min((fitting_tokens(estimate, AUTO_FIRST, AUTO_SHARE) for estimate in estimates if estimate), default=0)
     return max(AUTO_FIRST, min(AUTO_MAX, fitting))
 
 
-def _largest_micro_batches(dataset: Dataset, config: TrainingConfig) -> list[NDArray[np.integer[Any]]]:
+def _largest_micro_batches(
+    dataset: Dataset, batch_tokens: int, accumulation: int, seed: int
+) -> list[NDArray[np.integer[Any]]]:
     """Returns the micro-batches of an epoch that may need most memory."""
-    batches = batch_by_tokens(dataset.lengths, config.budget, config.seed, 0, dataset.mix)
-    return [split_micro(ids, config.accumulation or 1)[0] for ids in worst_batches(dataset, batches)]
+    batches = batch_by_tokens(dataset.lengths, batch_tokens, seed, 0, dataset.mix)
+    return [split_micro(ids, accumulation)[0] for ids in worst_batches(dataset, batches)]
 
 
 def _operations(objective: SupportsFlopCount, lengths: NDArray[np.int32]) -> int:

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from samples import training_settings
 from substitution import substitute
 from transformer import build_transformer
 from transformer.data.batch import ImageBatch, NeighbourBatch, PairBatch, TextBatch, WindowBatch
 from transformer.data.dataset import pair_batch
 from transformer.errors import ConfigError
 from transformer.models import family
-from transformer.training.config import TrainingConfig
 from transformer.training.objectives.classification import ClassificationObjective, ContrastiveObjective
 from transformer.training.objectives.language_modelling import (
     LanguageModelObjective,
@@ -62,7 +62,7 @@ class Pairs:
 def state_of(dropout: float = 0.1, *, checkpointing: bool = False, vocab_size: int = 31, **sizes: int) -> TrainingState:
     model = build_transformer(vocab_size, vocab_size, 40, 40, dropout=dropout, share_embeddings="all", **sizes)
     objective = TranslationObjective(model, 0.1, activation_checkpointing=checkpointing)
-    return TrainingState(objective, make_optimizer(objective, TrainingConfig()), 0, 1)
+    return TrainingState(objective, make_optimizer(objective), 0, 1)
 
 
 @pytest.mark.usefixtures("_by_torch")
@@ -151,18 +151,18 @@ def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_pos
 def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a plan that is ignored, and a largest batch that is reported but not tried."""
     state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 60 + [(39, 39), (39, 38)])
-    config = TrainingConfig(batch_tokens=200, max_steps=10)
+    settings = training_settings(batch_tokens=200, max_steps=10)
     tried: list[tuple[int, int]] = []
     substitute(
         monkeypatch,
         "plan.try_batch",
         lambda state, dataset, ids: tried.append((len(ids), int(dataset.lengths[ids].max()))),
     )
-    plan_run(state, dataset, config)
+    plan_run(state, dataset, settings)
     assert tried == [(40, 5), (2, 39)]
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
     with pytest.raises(ConfigError, match=r"training\.batch_tokens=200 needs about"):
-        plan_run(state, dataset, config)
+        plan_run(state, dataset, settings)
     assert len(tried) == 2
 
 
@@ -173,7 +173,7 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
-    lines = plan_run(state, Pairs([(5, 4)] * 40), TrainingConfig(batch_tokens=100, max_steps=10))
+    lines = plan_run(state, Pairs([(5, 4)] * 40), training_settings(batch_tokens=100, max_steps=10))
     assert torch.equal(torch.rand(3), expected)
     for parameter, earlier in zip(state.objective.parameters(), before, strict=True):
         assert torch.equal(parameter, earlier)
@@ -193,9 +193,9 @@ def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         return 3 * GIB if rehearsed else GIB
 
     monkeypatch.setattr(memory, "_peak_meter", lambda _: peak)
-    config = TrainingConfig(batch_tokens=100, max_steps=10)
-    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), config)[-1]
-    line = plan_run(state, Pairs([(5, 4)] * 40), config, lambda: rehearsed.append(1))[-1]
+    settings = training_settings(batch_tokens=100, max_steps=10)
+    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1]
+    line = plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1]
     assert "about 3.00 GiB" in line
 
 
@@ -214,10 +214,9 @@ def test_a_batch_beyond_memory_is_refused_with_a_budget_that_fits() -> None:
 def test_auto_takes_what_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a budget beyond the paper's, and no budget at all if memory is scarce."""
     state, dataset = state_of(d_model=8, N=1, h=2, d_ff=12), Pairs([(5, 4)] * 2000)
-    config = TrainingConfig(batch_tokens="auto")
     for available, expected in ((10**15, 25_000), (1, 1024)):
         monkeypatch.setattr(memory, "available_bytes", lambda _, available=available: available)
-        assert choose_batch_tokens(state, dataset, config) == expected
+        assert choose_batch_tokens(state, dataset, 1) == expected
 
 
 def test_trials_end_where_the_next_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +292,7 @@ def ratio_to_peak(state: TrainingState, dataset: Pairs) -> float:
     """Returns the ratio of the predicted memory to the peak of three updates, both in this process."""
     ids = np.arange(len(dataset.lengths))
     tokens = int(dataset.lengths.max()) * len(ids)
-    line = plan_run(state, dataset, TrainingConfig(batch_tokens=tokens, max_steps=3))[-1]
+    line = plan_run(state, dataset, training_settings(batch_tokens=tokens, max_steps=3))[-1]
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets the peak to the current usage
     for _ in range(3):
         train_step(state, [dataset.fetch(ids)], 1e-3, 1.0)
