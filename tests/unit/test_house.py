@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -219,6 +220,17 @@ def test_files_are_written_whole_or_not_at_all() -> None:
         if WRITES.search(line) and not re.search(r"\.savefig\(file,|np\.save\(array,", line)
     }
     assert found == WRITERS
+
+
+def test_a_plan_leaves_nothing_open() -> None:
+    """Catches an optional field of a plan, and an assert where a type should tell what exists."""
+    from transformer.run.plan import TrainingPlan
+    from transformer.training.config import TrainingSettings
+
+    fields = {**get_type_hints(TrainingPlan), **get_type_hints(TrainingSettings)}
+    assert not [name for name, kind in fields.items() if type(None) in get_args(kind)]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")]
+    assert sum(isinstance(node, ast.Assert) for tree in trees for node in ast.walk(tree)) <= 3
 
 
 STAGES = SOURCE / "pipelines" / "translation"
