@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -92,11 +91,6 @@ class EncodedTexts:
         tokens = pad(Ragged.from_rows(rows), fill=self._pad)
         mask = torch.arange(tokens.size(1)) < torch.from_numpy(lengths)[:, None]
         return tokens, mask[:, None, None, :]
-
-
-def max_text_tokens(config: dict[str, Any]) -> int:
-    """Returns the maximum tokens of a text that the model reads as a whole, boundary tokens included."""
-    return config["text_tokens"] or config["seq_len"]
 
 
 class LabelledDataset:

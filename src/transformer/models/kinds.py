@@ -80,6 +80,11 @@ class EncoderConfig(LabellingConfig):
         embedding: Literal["mean", "first", "pooled"]
         labels_read: Literal["pooler", "embedding"]
 
+    @property
+    def max_text_tokens(self) -> int:
+        """Maximum number of tokens of a text in one pass, special tokens included."""
+        return self.text_tokens or self.seq_len
+
 
 class ImageEncoderConfig(LabellingConfig):
     """Configuration of an encoder of images."""

@@ -70,42 +70,31 @@ def complete(recipe: Recipe, defaults: TaskDefaults) -> CompleteRecipe[ModelConf
     Raises:
         ConfigError: A key of the recipe contradicts a default.
     """
-    tokenizer, training = recipe.tokenizer, recipe.training
-    if tokenizer.vocab_size is None:
-        tokenizer = tokenizer.model_copy(update={"vocab_size": defaults.vocab_size})
-    if tokenizer.normalize is None:
-        tokenizer = tokenizer.model_copy(update={"normalize": defaults.normalize})
+    recipe = fill_in(recipe, "tokenizer", {"vocab_size": defaults.vocab_size, "normalize": defaults.normalize})
     explicit = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
     try:
         model = make_model_config({**defaults.model, **explicit})
     except ValidationError as error:
         raise ConfigError(f"model: {describe_recipe_problems(error)}") from error
-    unset_keys = {key: value for key, value in defaults.training.items() if key not in training.model_fields_set}
-    training = training.model_copy(update=unset_keys)
-    completed = recipe.model_copy(update={"tokenizer": tokenizer, "model": model, "training": training})
-    return CompleteRecipe(completed, model, defaults.epochs)
+    explicit_keys = recipe.training.model_fields_set
+    recipe = recipe.with_keys("training", {k: v for k, v in defaults.training.items() if k not in explicit_keys})
+    return CompleteRecipe(recipe.model_copy(update={"model": model}), model, defaults.epochs)
 
 
 def fill_in_length(recipe: Recipe, epochs: int, steps_per_epoch: int) -> Recipe:
     """Fills in the unset keys that depend on the number of updates per epoch, which is known after tokenization."""
     max_steps = recipe.training.max_steps or max(MIN_STEPS, epochs * steps_per_epoch)
     interval = max(100, min(5000, steps_per_epoch))
-    return fill_in_training(
-        recipe,
-        {
-            "max_steps": max_steps,
-            "warmup_steps": max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch)),
-            "decay_steps": max_steps,
-            "validate_every": interval,
-            "save_every": interval,
-        },
-    )
+    warmup_steps = max(MIN_STEPS // 5, min(4000, WARMUP_EPOCHS * steps_per_epoch))
+    intervals = {"validate_every": interval, "save_every": interval}
+    length = {"max_steps": max_steps, "warmup_steps": warmup_steps, "decay_steps": max_steps, **intervals}
+    return fill_in(recipe, "training", length)
 
 
-def fill_in_training(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """Returns the recipe with the given values for those keys of `training` that are not set."""
-    unset_keys = {key: value for key, value in values.items() if getattr(recipe.training, key) is None}
-    return recipe.model_copy(update={"training": recipe.training.model_copy(update=unset_keys)})
+def fill_in(recipe: Recipe, section: str, values: Mapping[str, Any]) -> Recipe:
+    """Returns the recipe with the given values for those keys of a section that are not set."""
+    keys = getattr(recipe, section)
+    return recipe.with_keys(section, {key: value for key, value in values.items() if getattr(keys, key) is None})
 
 
 class CorpusSize(Config):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.models.kinds import EncoderConfig, ModelConfig
-from transformer.run.defaults import fill_in_training
+from transformer.run.defaults import fill_in
 from transformer.run.recipe import Recipe, make_model_config
 from transformer.run.start import SCRIPT, Start, complete_recipe
 from transformer.run.task import Task
@@ -164,7 +164,7 @@ def _inherit(recipe: Recipe, model: dict[str, Any], tokenizer: TokenizerConfig, 
     unset_sizes = dict.fromkeys(sizes)  # the run sets them from the tokenizer
     config = make_model_config({**model, **unset_sizes, **_explicit_values(recipe.model)})
     settings = TokenizerConfig.model_validate({**tokenizer.model_dump(), **_explicit_values(recipe.tokenizer)})
-    return fill_in_training(recipe, training).model_copy(update={"model": config, "tokenizer": settings})
+    return fill_in(recipe, "training", training).model_copy(update={"model": config, "tokenizer": settings})
 
 
 def _check_same_config(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfig) -> None:

@@ -9,12 +9,12 @@ from transformer.data.progress import Progress, show_progress, silent
 from transformer.errors import ConfigError
 from transformer.models.kinds import ModelConfig
 from transformer.models.size import has_common_sizes, model_size
-from transformer.run.build import check_fits, new_model, new_objective, new_optimizer
 from transformer.run.checkpoint_space import check_first_checkpoint
-from transformer.run.defaults import CompleteRecipe, fill_in_length, fill_in_training
+from transformer.run.defaults import CompleteRecipe, fill_in, fill_in_length
 from transformer.run.fine_tuning import FineTunedStart, check_script, fine_tuned_start
 from transformer.run.recipe import Recipe
 from transformer.run.resume import continue_recipe, earlier_run, resumed_start
+from transformer.run.setup import check_fits, new_model, new_objective
 from transformer.run.start import SCRIPT, Start, new_start
 from transformer.run.task import TaskData
 from transformer.run.tasks import make_task
@@ -24,6 +24,7 @@ from transformer.training.config import TrainingSettings
 from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.loop import finish_reason, steps_per_epoch
 from transformer.training.monitoring.tensorboard import require_tensorboard
+from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.schedule import Schedule, make_schedule
 from transformer.training.planning.plan import AUTO_FIRST, choose_batch_tokens
 from transformer.training.step import TrainingState
@@ -97,7 +98,8 @@ def make_plan(
             start = fine_tuned_start(recipe, task, allow_changed) or new_start(recipe, task, allow_changed)
         completed = start.recipe
         if context.is_main and not start.progress.step:  # before the data is prepared, which may take hours
-            _check_space(folder, _smallest_config(completed.model), completed.recipe.training.ema_decay)
+            smallest = model_size(_smallest_config(completed.model))
+            check_first_checkpoint(folder, smallest.parameters, completed.recipe.training.ema_decay)
         data = task.prepare(completed, start.bundle)
         notes = _script_notes(start, data, allow_changed)
     progress("building the model", 0, None)
@@ -109,7 +111,7 @@ def make_plan(
     decided = _decide(completed, data, batch_tokens, backend.precision, context.size)
     settings = TrainingSettings.of(decided.training)
     if context.is_main and not finish_reason(start.progress, settings):
-        _check_space(folder, data.config, settings.ema_decay)
+        check_first_checkpoint(folder, model_size(data.config).parameters, settings.ema_decay)
     schedule = make_schedule(
         settings.schedule,
         d_model=data.config.d_model,
@@ -170,15 +172,6 @@ def _smallest_config(model: ModelConfig) -> ModelConfig:
     return model.model_copy(update={key: 1 for key in values if key.endswith("vocab_size") and values[key] is None})
 
 
-def _check_space(folder: Path, config: ModelConfig, ema_decay: float | None) -> None:
-    """Checks that a checkpoint of a model fits on the disk.
-
-    Raises:
-        OutputError: It does not.
-    """
-    check_first_checkpoint(folder, model_size(config).parameters, ema_decay)
-
-
 def _check_weights(data: TaskData) -> None:
     """Checks that the weights of the corpora leave an example in the first epoch.
 
@@ -204,11 +197,9 @@ def _decide(
     completed: CompleteRecipe[ModelConfig], data: TaskData, batch_tokens: int, precision: str, accumulation: int
 ) -> Recipe:
     """Fills in the keys that depend on the prepared data or the device, all of which a resumed run keeps."""
-    recipe = completed.recipe
-    training = recipe.training.model_copy(update={"batch_tokens": batch_tokens})
-    n_steps = steps_per_epoch(data.train, batch_tokens, training.seed)
-    recipe = fill_in_length(recipe.model_copy(update={"training": training}), completed.epochs, n_steps)
-    return fill_in_training(recipe, {"precision": precision, "accumulation": accumulation})
+    recipe = completed.recipe.with_keys("training", {"batch_tokens": batch_tokens})
+    recipe = fill_in_length(recipe, completed.epochs, steps_per_epoch(data.train, batch_tokens, recipe.training.seed))
+    return fill_in(recipe, "training", {"precision": precision, "accumulation": accumulation})
 
 
 def _choose_batch_tokens(
@@ -218,5 +209,6 @@ def _choose_batch_tokens(
     trial = TrainingSettings.of(_decide(completed, data, AUTO_FIRST, backend.precision, 1).training)
     model = new_model(data.config, trial.seed, backend, context)
     objective = new_objective(data, model, trial)
-    state = TrainingState(objective, new_optimizer(objective, trial), 0, trial.seed, backend)
+    optimizer = make_optimizer(objective, trial.adam_betas, trial.adam_eps, trial.weight_decay)
+    state = TrainingState(objective, optimizer, 0, trial.seed, backend)
     return context.broadcast(choose_batch_tokens(state, data.train, trial.accumulation))

@@ -8,7 +8,6 @@ from transformer.models.kinds import ModelConfig
 from transformer.run.checkpoint_space import describe_space
 from transformer.run.plan import TrainingPlan
 from transformer.training.config import Interval, TrainingSettings
-from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.loop import finish_reason
 from transformer.training.monitoring.progress import Progress
 
@@ -114,14 +113,12 @@ def plan_lines(plan: TrainingPlan, parameters: int, progress: Progress) -> list[
             ("device", str(plan.backend)),
         ]),
         *([warning] if warning else []),
-        *_schedule_notes(settings),
-        *_model_notes(plan, peak_rate),
-        *([_ranks(plan.context, settings.accumulation)] if plan.context.size > 1 else []),
-        *_progress_notes(progress, settings),
+        *_notes(plan, peak_rate, progress),
     ]  # fmt: skip
 
 
-def _schedule_notes(settings: TrainingSettings) -> Iterator[str]:
+def _notes(plan: TrainingPlan, peak_rate: float, progress: Progress) -> Iterator[str]:
+    settings, accumulation, n_ranks = plan.settings, plan.settings.accumulation, plan.context.size
     if settings.schedule == "cosine" and settings.max_steps > max(settings.warmup_steps, settings.decay_steps):
         yield (
             f"note: the cosine schedule ends at step {settings.decay_steps:,}, after which the learning rate is 0; "
@@ -133,32 +130,21 @@ def _schedule_notes(settings: TrainingSettings) -> Iterator[str]:
             "training.warmup_steps, and set training.learning_rate too, "
             "because its default rises as the warm-up gets shorter"
         )
-
-
-def _model_notes(plan: TrainingPlan, peak_rate: float) -> Iterator[str]:
     if plan.origin:
         yield (
             f"fine-tunes {plan.origin['model']} (SHA-256 {plan.origin['sha256'][:12]}...): learning rate up to "
-            f"{peak_rate:.2g} after {plan.settings.warmup_steps} steps of warm-up"
+            f"{peak_rate:.2g} after {settings.warmup_steps} steps of warm-up"
         )
-    if plan.settings.ema_decay:
-        yield f"the model is the running mean of the parameters (decay {plan.settings.ema_decay})"
-
-
-def _ranks(context: DistributedContext, accumulation: int) -> str:
-    """Describes the ranks, with a note if some of them are idle."""
-    shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}
-    n_idle = -accumulation % context.size
-    line = f"{context.size} ranks, {shares[context.strategy]}; micro-batches an update: {accumulation}"
-    if not n_idle:
-        return line
-    divisible = accumulation + n_idle
-    return (
-        f"{line}; note: {n_idle} of them idle in the last round of each update; training.accumulation={divisible} fits"
-    )
-
-
-def _progress_notes(progress: Progress, settings: TrainingSettings) -> Iterator[str]:
+    if settings.ema_decay:
+        yield f"the model is the running mean of the parameters (decay {settings.ema_decay})"
+    if n_ranks > 1:
+        n_idle = -accumulation % n_ranks
+        idle = (
+            f"; note: {n_idle} of them idle in the last round of each update; training.accumulation="
+            f"{accumulation + n_idle} fits"
+        )
+        shares = {"ddp": "each with the whole model", "fsdp": "each with a part of the model"}[plan.context.strategy]
+        yield f"{n_ranks} ranks, {shares}; micro-batches an update: {accumulation}{idle if n_idle else ''}"
     if finished := finish_reason(progress, settings):
         yield f"already finished by {finished} at step {progress.step}; raise training.{finished} to continue"
     elif progress.step:

@@ -58,6 +58,10 @@ class Recipe(Config):
             )
         return self
 
+    def with_keys(self, section: str, values: Mapping[str, Any]) -> "Recipe":
+        """Returns the recipe with other values for some keys of a section."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=values)})
+
     def to_toml(self) -> str:
         """Returns the recipe as TOML that `load_recipe` reads; unset keys are omitted."""
         sections = self.model_dump(exclude_none=True)

@@ -15,7 +15,7 @@ from transformer.config import describe_error
 from transformer.data.config import DataConfig
 from transformer.errors import BundleError, CheckpointError
 from transformer.models.kinds import ModelConfig
-from transformer.run.defaults import fill_in_training
+from transformer.run.defaults import fill_in
 from transformer.run.fine_tuning import inherit_settings
 from transformer.run.recipe import Recipe, parse_recipe
 from transformer.run.start import OPTIMIZER, Start, complete_recipe
@@ -175,27 +175,16 @@ def _damage_warnings(progress: Progress, checkpoints: CheckpointManager) -> list
 
 def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
     """Returns the user's recipe with the settings that the run keeps, such as a batch size chosen automatically."""
-    recipe = fill_in_training(inherit_settings(recipe, previous), previous.training.model_dump(include=INHERITED_KEYS))
-    recipe = _keep_metric_and_languages(recipe, previous)
-    if recipe.tokenizer.normalize is None:
-        tokenizer = recipe.tokenizer.model_copy(update={"normalize": previous.tokenizer.normalize})
-        recipe = recipe.model_copy(update={"tokenizer": tokenizer})
+    recipe = inherit_settings(recipe, previous)
+    recipe = fill_in(recipe, "training", previous.training.model_dump(include=INHERITED_KEYS))
+    recipe = fill_in(recipe, "tokenizer", {"normalize": previous.tokenizer.normalize})
+    if isinstance(recipe.data, DataConfig) and isinstance(previous.data, DataConfig):
+        recipe = fill_in(recipe, "data", previous.data.model_dump(include={"source_language", "target_language"}))
+    if "best_metric" not in recipe.training.model_fields_set:  # its default may differ between versions
+        recipe = recipe.with_keys("training", {"best_metric": previous.training.best_metric})
     if recipe.training.batch_tokens != "auto":
         return recipe
-    training = recipe.training.model_copy(update={"batch_tokens": previous.training.batch_tokens})
-    return recipe.model_copy(update={"training": training})
-
-
-def _keep_metric_and_languages(recipe: Recipe, previous: Recipe) -> Recipe:
-    """Fills in `best_metric`, whose default may differ between versions, and the languages, where they are not set."""
-    if "best_metric" not in recipe.training.model_fields_set:
-        training = recipe.training.model_copy(update={"best_metric": previous.training.best_metric})
-        recipe = recipe.model_copy(update={"training": training})
-    if not isinstance(recipe.data, DataConfig) or not isinstance(previous.data, DataConfig):
-        return recipe
-    recorded = previous.data.model_dump(include={"source_language", "target_language"})
-    unset_keys = {key: value for key, value in recorded.items() if getattr(recipe.data, key) is None}
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update=unset_keys)})
+    return recipe.with_keys("training", {"batch_tokens": previous.training.batch_tokens})
 
 
 def _check_texts_unchanged(

@@ -1,41 +1,44 @@
-"""Setup of a run: builds model and optimizer of a plan, and loads what the start of the run brings."""
+"""Setup of what is trained: the model on its device, and its objective."""
 
-from pathlib import Path
+import torch
+from torch import nn
 
-from transformer.reporting.record import METRICS
-from transformer.run.build import new_model, new_objective, new_optimizer
-from transformer.run.plan import TrainingPlan
-from transformer.run.start import Start
-from transformer.run.trainer import Trainer
-from transformer.storage.atomic import replace_text
-from transformer.training.checkpoint import CheckpointManager
-from transformer.training.distributed.data_parallel import distribute_model
-from transformer.training.step import TrainingState
-
-RECIPE_FILE = "recipe.toml"
-
-
-def build_trainer(plan: TrainingPlan, start: Start, checkpoints: CheckpointManager) -> Trainer:
-    """Builds the trainer of a plan from the start of the run."""
-    data, settings, context = plan.data, plan.settings, plan.context
-    model = new_model(data.config, settings.seed, plan.backend, context)
-    weight_notes = start.load_weights(model, data.config)
-    distributed = distribute_model(new_objective(data, model, settings), model, context)
-    optimizer = new_optimizer(distributed.model, settings)
-    start.restore_optimizer(distributed.model, optimizer)
-    if context.is_main:
-        checkpoints.remove_obsolete(start.progress)
-        replace_text(plan.folder / RECIPE_FILE, plan.recipe.to_toml())
-    state = TrainingState(
-        distributed.objective, optimizer, start.progress.step, settings.seed, plan.backend, settings.log_every, context
-    )
-    notes = [*plan.notes, *_lost_checkpoints(plan.folder, start), *weight_notes, *start.notes, *data.notes]
-    return Trainer(plan, distributed, state, checkpoints, start.progress, notes)
+from transformer.models import family
+from transformer.models.kinds import ModelConfig
+from transformer.models.size import model_size
+from transformer.run.task import TaskData
+from transformer.training.backend import Backend
+from transformer.training.compilation import compile_layers
+from transformer.training.config import TrainingSettings
+from transformer.training.distributed.process_group import DistributedContext
+from transformer.training.planning.memory import check_model_fits
+from transformer.training.rng import reseed
 
 
-def _lost_checkpoints(folder: Path, start: Start) -> list[str]:
-    """Returns a warning if the run was trained before, but its checkpoints were removed."""
-    log = folder / METRICS
-    if start.progress.step or not log.exists() or not log.stat().st_size:
-        return []
-    return [f"warning: {folder} has the log of an earlier run, but none of its checkpoints; training starts anew"]
+def new_model(config: ModelConfig, seed: int, backend: Backend, context: DistributedContext) -> nn.Module:
+    """Builds a new model on its device.
+
+    Raises:
+        ConfigError: It does not fit into memory.
+    """
+    check_fits(config, backend.device, context)
+    reseed(seed)
+    return family(config.family_name).build(config).to(backend.device)
+
+
+def check_fits(config: ModelConfig, device: torch.device, context: DistributedContext) -> None:
+    """Checks that a model with its training state fits into the memory of a device.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    size, shards = model_size(config), context.size if context.strategy == "fsdp" else 1
+    check_model_fits(size.parameters, size.buffer_bytes, device, shards)
+
+
+def new_objective(data: TaskData, model: nn.Module, settings: TrainingSettings) -> nn.Module:
+    """Returns the objective of a model, with compiled layers if the settings ask for them."""
+    objective = data.objective(model, settings)
+    if settings.compile:
+        compile_layers(objective)
+    return objective

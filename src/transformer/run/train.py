@@ -12,8 +12,7 @@ from transformer.run.plan_table import format_table, plan_lines
 from transformer.run.recipe import Recipe, check_encodable, load_recipe
 from transformer.run.resume import optional_files
 from transformer.run.run_folder import default_folder, lock_run_folder, remove_on_failure, unused_folder
-from transformer.run.setup import RECIPE_FILE, build_trainer
-from transformer.run.trainer import Trainer
+from transformer.run.trainer import RECIPE_FILE, Trainer, build_trainer
 from transformer.runtime.allocator import retain_heap
 from transformer.runtime.threads import prepare_threads, set_threads
 from transformer.storage.checkpoint_paths import MODEL, resolve_model

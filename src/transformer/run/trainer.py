@@ -2,28 +2,33 @@
 
 from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 
 from torch import nn
 
 from transformer.bundle import Bundle, save_bundle
-from transformer.reporting.record import TRANSLATIONS
+from transformer.reporting.record import METRICS, TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
 from transformer.run.plan import TrainingPlan
 from transformer.run.provenance import model_provenance, validation_figures
 from transformer.run.resume import checkpoint_facts
-from transformer.run.start import OPTIMIZER
+from transformer.run.setup import new_model, new_objective
+from transformer.run.start import OPTIMIZER, Start
 from transformer.run.task import Scores
 from transformer.runtime.allocator import trim_heap
 from transformer.storage.atomic import replace_text
 from transformer.storage.checkpoint_paths import AVERAGE, MODEL, checkpoint_steps, resolve_model
 from transformer.training.checkpoint import CheckpointManager
-from transformer.training.distributed.data_parallel import DistributedModel, gather_on_main
+from transformer.training.distributed.data_parallel import DistributedModel, distribute_model, gather_on_main
 from transformer.training.loop import HIGHER_IS_BETTER
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
+from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.ema import use_ema_parameters
 from transformer.training.optim.state_dict import optimizer_tensors
 from transformer.training.step import TrainingState
+
+RECIPE_FILE = "recipe.toml"
 
 
 @dataclass
@@ -114,3 +119,29 @@ class Trainer:
     def _store_translations(self) -> None:
         if text := self.plan.data.translations_jsonl(self.validated.outputs):
             replace_text(self.plan.folder / TRANSLATIONS, text)
+
+
+def build_trainer(plan: TrainingPlan, start: Start, checkpoints: CheckpointManager) -> Trainer:
+    """Builds the trainer of a plan from the start of the run."""
+    data, settings, context = plan.data, plan.settings, plan.context
+    model = new_model(data.config, settings.seed, plan.backend, context)
+    weight_notes = start.load_weights(model, data.config)
+    distributed = distribute_model(new_objective(data, model, settings), model, context)
+    optimizer = make_optimizer(distributed.model, settings.adam_betas, settings.adam_eps, settings.weight_decay)
+    start.restore_optimizer(distributed.model, optimizer)
+    if context.is_main:
+        checkpoints.remove_obsolete(start.progress)
+        replace_text(plan.folder / RECIPE_FILE, plan.recipe.to_toml())
+    state = TrainingState(
+        distributed.objective, optimizer, start.progress.step, settings.seed, plan.backend, settings.log_every, context
+    )
+    notes = [*plan.notes, *_lost_checkpoints(plan.folder, start), *weight_notes, *start.notes, *data.notes]
+    return Trainer(plan, distributed, state, checkpoints, start.progress, notes)
+
+
+def _lost_checkpoints(folder: Path, start: Start) -> list[str]:
+    """Returns a warning if the run was trained before, but its checkpoints were removed."""
+    log = folder / METRICS
+    if start.progress.step or not log.exists() or not log.stat().st_size:
+        return []
+    return [f"warning: {folder} has the log of an earlier run, but none of its checkpoints; training starts anew"]

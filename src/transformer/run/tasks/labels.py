@@ -10,7 +10,7 @@ from torch import nn
 from transformer.bundle import Bundle
 from transformer.data.config import as_list
 from transformer.data.fingerprint import FileSnapshot, combined_checksum, file_checksum
-from transformer.data.labelled import EncodedTexts, LabelledDataset, label_ids, max_text_tokens, read_rows
+from transformer.data.labelled import EncodedTexts, LabelledDataset, label_ids, read_rows
 from transformer.data.progress import Progress
 from transformer.data.readers import Pair, PairCounts
 from transformer.data.task_configs import LabelConfig, NeighbourConfig
@@ -134,7 +134,7 @@ class LabelTask(RowTask):
         config = set_vocab_sizes(recipe.model, tokenizers, base_bundle=base_bundle)
         needs_pooler = config.labels_read == "pooler" or config.embedding == "pooled"
         config = config.updated(labels=labels, pooler=needs_pooler, masked=False, next_sentence=False)
-        max_tokens = max_text_tokens(config.model_dump())
+        max_tokens = config.max_text_tokens
         splits = rows, held_out
         self._progress("encoding the texts", 0, None)
         texts = [EncodedTexts([text for text, _ in split], tokenizers.source, max_tokens) for split in splits]

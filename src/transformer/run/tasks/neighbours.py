@@ -5,7 +5,7 @@ from typing import Final
 from torch import nn
 
 from transformer.bundle import Bundle
-from transformer.data.labelled import EncodedTexts, NeighbourDataset, max_text_tokens
+from transformer.data.labelled import EncodedTexts, NeighbourDataset
 from transformer.models.kinds import EncoderConfig
 from transformer.run.defaults import CompleteRecipe
 from transformer.run.task import TaskData, set_vocab_sizes
@@ -29,7 +29,7 @@ class NeighbourTask(RowTask):
         config = set_vocab_sizes(recipe.model, tokenizers, base_bundle=base_bundle)
         is_pooled = config.embedding == "pooled"
         config = config.updated(labels=(), masked=False, next_sentence=False, pooler=is_pooled)
-        max_tokens = max_text_tokens(config.model_dump())
+        max_tokens = config.max_text_tokens
         self._progress("encoding the texts", 0, None)
         splits = [
             [EncodedTexts([row[side] for row in split], tokenizers.source, max_tokens) for side in range(2)]
