@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-import commands
+from commands import Commands, close
 from opened import CHROMIUM
 from samples import ROOT, digit_pairs, tiny_recipe, write_lines
 from shapes import begin_test, unchecked_shapes
@@ -86,7 +86,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_unconfigure() -> None:
     """Ends the process that forks commands."""
-    commands.close()
+    close()
 
 
 @pytest.fixture(autouse=True)
@@ -97,8 +97,16 @@ def _shapes(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """Seeds torch before every test."""
+    """Seeds torch before every test, and resets the threads that the test before may have changed."""
     torch.manual_seed(7)
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """A server of commands for one module."""
+    with Commands(tmp_path_factory.mktemp("commands")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

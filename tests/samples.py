@@ -21,7 +21,7 @@ CORPUS = ROOT / "tests" / "corpus" / "everyday"
 """Real sentences, English (.en) and German (.de), a pair a line."""
 
 
-def write_lines(path: Path, lines: list[str]) -> Path:
+def write_lines(path: Path, lines: Iterable[str]) -> Path:
     """Writes a text file of the given lines and returns its path."""
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())
     return path
@@ -57,6 +57,19 @@ def training_settings(**training: object) -> "TrainingSettings":
 
     length = {"max_steps": 10, "warmup_steps": 1, "decay_steps": 10, "validate_every": "epoch", "save_every": "epoch"}
     return TrainingSettings.of(TrainingConfig.model_validate({"accumulation": 1, **length, **training}))
+
+
+def write_recipe(folder: Path, corpus: tuple[Path, Path] | int, *, dropout: float = 0.1, **training: object) -> Path:
+    """Writes the recipe of a tiny run, on so many pairs of digits unless there is a corpus, and returns its path."""
+    from transformer.run.recipe import parse_recipe
+
+    if isinstance(corpus, int):
+        source, target = zip(*digit_pairs(corpus), strict=True)
+        corpus = write_lines(folder / "src", source), write_lines(folder / "tgt", target)
+    tree = tiny_recipe(corpus, **training)
+    tree["model"] = {**tree["model"], "dropout": dropout}
+    (folder / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
+    return folder / "recipe.toml"
 
 
 def idx(path: Path, values: np.ndarray) -> Path:

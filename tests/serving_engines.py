@@ -29,7 +29,11 @@ LINES = ["one two", "nine eight seven", "four", "five six one zero", "three thre
 """Texts for it."""
 TEST_SECONDS = 60
 """Limit of every wait, far above what any of them takes."""
-SIZES = {"gpt": {"seq_len": 64}, "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20}}
+SIZES: dict[str, dict[str, Any]] = {
+    "gpt": {"seq_len": 64},
+    "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20},
+    "vit": {"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, "labels": ("dark", "light"), "d_ff": 20},
+}
 
 
 @dataclass
@@ -60,17 +64,19 @@ class RecordingMetrics:
 
 
 def write_random_model(name: str, folder: Path, **changes: object) -> Path:
-    """Writes a model of a family with random weights, which reads letters, and returns its folder."""
+    """Writes a model of a family with random weights, which reads letters or images, and returns its folder."""
     tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
     kind = family(name)
-    sizes = {"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, "vocab_size": tokenizer.vocab_size}
+    sizes = {"d_model": 16, "N": 2, "h": 2, "dropout": 0.0}
+    if kind.reads_text:
+        sizes["vocab_size"] = tokenizer.vocab_size
     config = kind.config.model_validate({**sizes, **SIZES[name], **changes})
     torch.manual_seed(1)
     model = kind.build(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(mean=float(parameter.dim() == 1), std=0.4)
-    save_bundle(folder, Bundle(config, model, TokenizerPair(tokenizer, tokenizer)))
+    save_bundle(folder, Bundle(config, model, TokenizerPair(tokenizer, tokenizer) if kind.reads_text else None))
     return folder
 
 

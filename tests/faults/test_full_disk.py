@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from commands import Commands
-from samples import digit_pairs, tiny_recipe, write_lines
+from samples import digit_pairs, write_lines, write_recipe
 from transformer.bundle import Bundle, save_bundle
 from transformer.models import family
-from transformer.run.recipe import parse_recipe
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 
@@ -55,19 +54,12 @@ STREAMED = {
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with Commands(tmp_path_factory.mktemp("commands")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def names(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Paths that the commands of `WRITERS` read."""
     folder = tmp_path_factory.mktemp("inputs")
     names = {"run": tiny_run, "source": digit_corpus[0], "target": digit_corpus[1]}
     names["few"] = write_lines(folder / "few", [source for source, _ in digit_pairs(40)])
-    names["recipe"], names["text_recipe"] = folder / "recipe.toml", folder / "text.toml"
-    names["recipe"].write_text(parse_recipe(tiny_recipe(digit_corpus)).to_toml(), encoding="utf-8")
+    names["recipe"], names["text_recipe"] = write_recipe(folder, digit_corpus), folder / "text.toml"
     names["text_recipe"].write_text(f'[data]\ntask = "language-model"\ntext = "{digit_corpus[0]}"\n')
     tokenizer = train_tokenizer(digit_corpus[0].read_text().splitlines(), TokenizerConfig(kind="characters"))
     for name, sizes in (("gpt", {"seq_len": 64}), ("bert", {"seq_len": 64, "labels": ("cold", "hot"), "d_ff": 20})):

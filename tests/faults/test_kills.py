@@ -2,15 +2,13 @@
 
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commands import Commands
 from faults.run_server import end_of
-from samples import digit_pairs, tiny_recipe, write_lines
-from transformer.run.recipe import parse_recipe
+from samples import write_recipe
 from transformer.training.checkpoint import CheckpointManager
 
 STEPS = 6
@@ -18,22 +16,11 @@ SAVED = re.compile(r"os\.rename \S+ \S+/checkpoints/step-(\d{8})$")
 
 
 @pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with Commands(tmp_path_factory.mktemp("commands")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe that saves every second step and logs every third, so that checkpoints fall between lines of the log."""
     folder = tmp_path_factory.mktemp("recipe")
-    sides = zip(*digit_pairs(120), strict=True)
-    corpus = [write_lines(folder / name, list(side)) for name, side in zip(("src", "tgt"), sides, strict=True)]
     settings = {"max_steps": STEPS, "save_every": 2, "log_every": 3, "validate_every": 3, "accumulation": 2}
-    tree = tiny_recipe((corpus[0], corpus[1]), **settings)
-    tree["model"] |= {"dropout": 0.3}
-    (folder / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
-    return folder / "recipe.toml"
+    return write_recipe(folder, 120, dropout=0.3, **settings)
 
 
 @pytest.fixture(scope="module")

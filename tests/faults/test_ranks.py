@@ -15,8 +15,8 @@ from safetensors.torch import load, load_file
 
 from faults.rank_steps import ACCUMULATIONS, STRATEGIES, take_steps
 from faults.run_server import end_of
-from samples import digit_pairs, tiny_recipe, write_lines
-from transformer.run.recipe import load_recipe, parse_recipe
+from samples import write_recipe
+from transformer.run.recipe import load_recipe
 from transformer.run.train import train
 from transformer.storage.checkpoint_paths import checkpoint_steps
 from transformer.training.distributed.process_group import DistributedContext
@@ -108,13 +108,8 @@ def test_ranks_predict_their_memory_together(ranks_folder: Path, strategy: str) 
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe with dropout and without a number of micro-batches."""
     folder = tmp_path_factory.mktemp("recipe")
-    source, target = zip(*digit_pairs(120), strict=True)
-    corpus = write_lines(folder / "src", list(source)), write_lines(folder / "tgt", list(target))
     settings = {"max_steps": STEPS, "save_every": 2, "validate_every": 6, "log_every": 3, "precision": "float32"}
-    tree = tiny_recipe(corpus, **settings)
-    tree["model"] |= {"dropout": 0.3}
-    (folder / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
-    return folder / "recipe.toml"
+    return write_recipe(folder, 120, dropout=0.3, **settings)
 
 
 @pytest.fixture(scope="module")

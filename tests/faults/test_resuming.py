@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 
 from commands import Commands
 from faults.run_server import end_of
-from samples import digit_pairs, tiny_recipe, write_lines
-from transformer.run.recipe import load_recipe, parse_recipe
+from samples import digit_pairs, write_lines, write_recipe
+from transformer.run.recipe import load_recipe
 from transformer.training.checkpoint import CheckpointManager
 
 EPOCH = 6
@@ -24,21 +23,10 @@ SETTINGS: dict[str, object] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with Commands(tmp_path_factory.mktemp("commands")) as running:
-        yield running
-
-
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """A recipe with dropout and accumulation, and with checkpoints between two lines of the log."""
-    source, target = zip(*digit_pairs(120), strict=True)
-    corpus = write_lines(tmp_path / "src", list(source)), write_lines(tmp_path / "tgt", list(target))
-    tree = tiny_recipe(corpus, **SETTINGS)
-    tree["model"] |= {"dropout": 0.3}
-    (tmp_path / "recipe.toml").write_text(parse_recipe(tree).to_toml(), encoding="utf-8")
-    return tmp_path / "recipe.toml"
+    return write_recipe(tmp_path, 120, dropout=0.3, **SETTINGS)
 
 
 @pytest.fixture

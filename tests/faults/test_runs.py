@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from samples import tiny_recipe, write_lines
+from samples import write_lines, write_recipe
 from transformer.inference.cpu import choose_precision, describe_precision
-from transformer.run.recipe import parse_recipe
 from transformer.storage.checkpoint_paths import checkpoint_steps
 
 COMMAND = [sys.executable, "-m", "transformer"]
@@ -27,9 +26,7 @@ def command(*arguments: object, **options: object) -> subprocess.CompletedProces
 
 @pytest.fixture
 def recipe(digit_corpus: tuple[Path, Path], tmp_path: Path) -> Path:
-    path = tmp_path / "recipe.toml"
-    path.write_text(parse_recipe(tiny_recipe(digit_corpus)).to_toml(), encoding="utf-8")
-    return path
+    return write_recipe(tmp_path, digit_corpus)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -2,32 +2,18 @@
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commands import Commands
-from samples import digit_pairs, tiny_recipe, write_lines
-from transformer.run.recipe import parse_recipe
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """The command line, with its own server."""
-    with Commands(tmp_path_factory.mktemp("streams")) as server:
-        yield server
+from samples import write_recipe
 
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe for a run of two steps."""
-    folder = tmp_path_factory.mktemp("corpus")
-    source, target = zip(*digit_pairs(60), strict=True)
-    corpus = write_lines(folder / "src", list(source)), write_lines(folder / "tgt", list(target))
-    path = folder / "recipe.toml"
-    path.write_text(parse_recipe(tiny_recipe(corpus, max_steps=2)).to_toml(), encoding="utf-8")
-    return path
+    return write_recipe(tmp_path_factory.mktemp("corpus"), 60, max_steps=2)
 
 
 REFUSED = {

@@ -13,8 +13,9 @@ import torch
 
 from commands import run
 from samples import idx, write_lines
+from serving_engines import write_random_model
 from substitution import substitute
-from transformer.bundle import Bundle, load_bundle, save_bundle
+from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.huggingface import write_published
 from transformer.bundle.kind import model_kind
 from transformer.bundle.languages import recorded_languages
@@ -26,35 +27,16 @@ from transformer.pipelines.auto import load
 from transformer.pipelines.text_generation import Generator
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
-from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
+from transformer.tokenizers.pair import train_tokenizer
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
-
-SIZES: dict[str, dict[str, Any]] = {
-    "gpt": {"seq_len": 12},
-    "bert": {"seq_len": 24, "masked": True, "labels": ("cold", "hot"), "d_ff": 20},
-    "vit": {"image_size": (8, 8), "patch_size": (4, 4), "channels": 1, "labels": ("dark", "light"), "d_ff": 20},
-}
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of random models of several families, with peaked output distributions."""
     folder = tmp_path_factory.mktemp("models")
-    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
-    folders: dict[str, Path] = {}
-    for name, sizes in SIZES.items():
-        kind = family(name)
-        vocabulary = {"vocab_size": tokenizer.vocab_size} if kind.reads_text else {}
-        config = kind.config.model_validate({"d_model": 16, "N": 2, "h": 2, "dropout": 0.0, **sizes, **vocabulary})
-        torch.manual_seed(1)
-        model = kind.build(config)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.normal_(mean=float(parameter.dim() == 1), std=0.4)
-        text = TokenizerPair(tokenizer, tokenizer) if kind.reads_text else None
-        save_bundle(folder / name, Bundle(config, model, text))
-        folders[name] = folder / name
-    return folders
+    sizes = {"gpt": {"seq_len": 12}, "bert": {}, "vit": {}}
+    return {name: write_random_model(name, folder / name, **changes) for name, changes in sizes.items()}
 
 
 def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:

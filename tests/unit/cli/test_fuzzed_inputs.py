@@ -5,7 +5,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,10 @@ from PIL import Image
 
 from commands import Commands
 from fuzzing import copied, mutate_file, mutate_sealed, seal
-from samples import digit_pairs, tiny_recipe, tmx, unit, write_lines
+from samples import digit_pairs, tmx, unit, write_lines, write_recipe
 from transformer.bundle import Bundle, save_bundle
 from transformer.bundle.huggingface import read_published, write_published
 from transformer.models import family
-from transformer.run.recipe import parse_recipe
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 
@@ -112,17 +111,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths["tmx"].write_bytes(tmx(memory))
     paths["images"] = folder / "image.png"
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(paths["images"])
-    recipe = tiny_recipe((paths["source"], paths["target"]), max_steps=1, validate_every=1, save_every=1)
-    paths["recipe"] = folder / "recipe.toml"
-    paths["recipe"].write_text(parse_recipe(recipe).to_toml(), encoding="utf-8")
+    paths["recipe"] = write_recipe(
+        folder, (paths["source"], paths["target"]), max_steps=1, validate_every=1, save_every=1
+    )
     paths["glossary"] = write_lines(folder / "glossary", ["one\t1", "two\t2"])
     return paths
-
-
-@pytest.fixture(scope="module")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with Commands(tmp_path_factory.mktemp("commands")) as running:
-        yield running
 
 
 @pytest.fixture

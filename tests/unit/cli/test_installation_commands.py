@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,12 +18,6 @@ from transformer.data.config import DataConfig
 from transformer.training.config import TrainingConfig
 
 PACKAGE = "transformer_model_xx_yy"
-
-
-@pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with Commands(tmp_path_factory.mktemp("commands")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -78,69 +71,69 @@ def test_damaged_models_do_not_hide_the_others(site: Path) -> None:
     assert "xx-yy" not in json.loads(run(site, "models", "--json").stdout)
 
 
-def test_files_are_not_printed_as_recipes(command: Commands, tmp_path: Path) -> None:
+def test_files_are_not_printed_as_recipes(commands: Commands, tmp_path: Path) -> None:
     """Catches `recipes FILE` that prints any file, or fails on one that is not text."""
     (tmp_path / "noise").write_bytes(b"\xff\x00")
-    result = command("recipes", "noise", cwd=tmp_path)
+    result = commands("recipes", "noise", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert "a recipe is called noise" in result.stderr
     (tmp_path / "empty").touch()
-    assert "empty is not a recipe (TOML)" in command("train", "empty", cwd=tmp_path).stderr
+    assert "empty is not a recipe (TOML)" in commands("train", "empty", cwd=tmp_path).stderr
 
 
-def test_missing_model_is_refused_with_the_way_to_get_it(command: Commands, tmp_path: Path) -> None:
+def test_missing_model_is_refused_with_the_way_to_get_it(commands: Commands, tmp_path: Path) -> None:
     """Catches a stack trace, or advice to download what is in the checkout."""
-    result = command("translate", "qq-en", cwd=tmp_path, stdin="Hello.\n")
+    result = commands("translate", "qq-en", cwd=tmp_path, stdin="Hello.\n")
     assert result.returncode == 2
     assert "qq-en does not exist; give a bundle or a run folder" in result.stderr
 
 
-def test_recipes_are_listed_and_printed(command: Commands, tmp_path: Path) -> None:
+def test_recipes_are_listed_and_printed(commands: Commands, tmp_path: Path) -> None:
     """Catches a recipe that is not shipped, or that is changed on the way."""
     names = {path.stem for path in (ROOT / "recipes").glob("*.toml")}
-    listed = json.loads(command("recipes", "--json").stdout)
+    listed = json.loads(commands("recipes", "--json").stdout)
     assert set(listed) == names
     assert all(listed.values())
-    assert command("recipes", "multi30k-en-de").stdout == (ROOT / "recipes/multi30k-en-de.toml").read_text()
-    keys = command("recipes", "--keys").stdout
+    assert commands("recipes", "multi30k-en-de").stdout == (ROOT / "recipes/multi30k-en-de.toml").read_text()
+    keys = commands("recipes", "--keys").stdout
     assert all(f"data.{name} " in keys for name in DataConfig.model_fields if name != "task")
     assert all(f"training.{name} " in keys for name in TrainingConfig.model_fields)
 
 
-def test_recipe_is_trained_by_name(command: Commands, tmp_path: Path) -> None:
+def test_recipe_is_trained_by_name(commands: Commands, tmp_path: Path) -> None:
     """Catches a name that is looked up in the working directory alone, and `recipes/NAME.toml`, which worked before."""
     for name in ("multi30k-en-de", "recipes/multi30k-en-de.toml"):
-        result = command("train", name, cwd=tmp_path, environment={**os.environ, "TRANSFORMER_DATA": "/missing"})
+        result = commands("train", name, cwd=tmp_path, environment={**os.environ, "TRANSFORMER_DATA": "/missing"})
         assert result.returncode == 2
         assert "/missing/multi30k/" in result.stderr
-    result = command("train", "multi30k-de-en", cwd=tmp_path)
+    result = commands("train", "multi30k-de-en", cwd=tmp_path)
     assert result.returncode == 2
     assert "did you mean multi30k-en-de?" in result.stderr
 
 
-def test_own_file_precedes_a_recipe_of_the_same_name(command: Commands, tmp_path: Path) -> None:
+def test_own_file_precedes_a_recipe_of_the_same_name(commands: Commands, tmp_path: Path) -> None:
     """Catches a shipped recipe that hides a file of the user."""
     (tmp_path / "multi30k-en-de").write_text('[data]\nsource = "/mine.en"\ntarget = "/mine.de"\n')
-    assert "/mine.en" in command("train", "multi30k-en-de", "--run", "r", cwd=tmp_path).stderr
+    assert "/mine.en" in commands("train", "multi30k-en-de", "--run", "r", cwd=tmp_path).stderr
 
 
-def test_version_is_that_of_the_package(command: Commands) -> None:
+def test_version_is_that_of_the_package(commands: Commands) -> None:
     """Catches a version that is written in two places."""
     import transformer
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert command("--version").stdout == f"transformer {version('transformer')}\n"
+    assert commands("--version").stdout == f"transformer {version('transformer')}\n"
     assert transformer.__version__ == version("transformer")
     assert project["version"] == version("transformer")
 
 
-def test_doctor_names_what_a_report_of_a_bug_needs(command: Commands) -> None:
+def test_doctor_names_what_a_report_of_a_bug_needs(commands: Commands) -> None:
     """Catches a report without the version of PyTorch or the kernels."""
-    facts = json.loads(command("doctor", "--json").stdout)
+    facts = json.loads(commands("doctor", "--json").stdout)
     assert facts["versions"]["torch"] == version("torch")
     assert {"processor", "cores", "threads"} <= facts["machine"].keys()
     assert "in use" in facts["kernels"]
-    assert "versions\n" in command("doctor").stdout
+    assert "versions\n" in commands("doctor").stdout
 
 
 def test_commands_are_completed(site: Path) -> None:

@@ -103,19 +103,16 @@ def test_rows_are_summed_on_the_way(
     m, k, n = sizes
     a, b = stored(m, k, precision, is_transposed=is_transposed), torch.randn(k, n)
     exact, initial_sums, initial_out = a.double().sum(1), torch.randn(m), torch.randn(m, n)
-    threads, results = torch.get_num_threads(), list[Tensor]()
-    try:
-        for count in (1, 3):
-            torch.set_num_threads(count)
-            for accumulate in (False, True):
-                sums, out = initial_sums.clone(), initial_out.clone()
-                matmul(a, b, Epilogue(accumulate=accumulate, row_sums=sums), precision=precision, out=out)
-                expected = a.double() @ b.to(precision).double() + accumulate * initial_out
-                torch.testing.assert_close(out.double(), expected, atol=5e-3, rtol=1e-5)
-                torch.testing.assert_close(sums.double(), exact + accumulate * initial_sums, atol=2e-3, rtol=1e-5)
-                results.append(sums)
-    finally:
-        torch.set_num_threads(threads)
+    results = list[Tensor]()
+    for count in (1, 3):
+        torch.set_num_threads(count)
+        for accumulate in (False, True):
+            sums, out = initial_sums.clone(), initial_out.clone()
+            matmul(a, b, Epilogue(accumulate=accumulate, row_sums=sums), precision=precision, out=out)
+            expected = a.double() @ b.to(precision).double() + accumulate * initial_out
+            torch.testing.assert_close(out.double(), expected, atol=5e-3, rtol=1e-5)
+            torch.testing.assert_close(sums.double(), exact + accumulate * initial_sums, atol=2e-3, rtol=1e-5)
+            results.append(sums)
     assert all(torch.equal(one, other) for one, other in zip(results[:2], results[2:], strict=True))
 
 
@@ -159,14 +156,11 @@ def test_sums_do_not_depend_on_threads(precision: torch.dtype, m: int, k: int, n
 
     The second product has more columns and rows than are packed at a time; threads share the inputs of the third.
     """
-    a, b, threads = torch.randn(k, m).t(), torch.randn(k, n), torch.get_num_threads()
+    a, b = torch.randn(k, m).t(), torch.randn(k, n)
     results: list[Tensor] = []
-    try:
-        for count in (1, 2, 3, 11):
-            torch.set_num_threads(count)
-            results.append(matmul(a, b, precision=precision, out=torch.empty(m, n)))
-    finally:
-        torch.set_num_threads(threads)
+    for count in (1, 2, 3, 11):
+        torch.set_num_threads(count)
+        results.append(matmul(a, b, precision=precision, out=torch.empty(m, n)))
     assert all(torch.equal(result, results[0]) for result in results)
     expected = a.to(precision).double() @ b.to(precision).double()
     torch.testing.assert_close(results[0].double(), expected, atol=3e-3, rtol=1e-5)
@@ -195,17 +189,13 @@ def test_large_results(precision: torch.dtype, out_type: torch.dtype, columns: i
     if out_type == FLOAT32:
         cases.append((Epilogue(accumulate=True), 2 * exact))
     tolerance = {"atol": 2e-3, "rtol": 1e-5} if out_type == FLOAT32 else {"atol": 0.02, "rtol": 0.02}
-    threads = torch.get_num_threads()
-    try:
-        for (epilogue, expected), count in itertools.product(cases, (1, 2, 3)):
-            torch.set_num_threads(count)
-            out[:] = exact if epilogue.accumulate else torch.nan
-            matmul(a, b, epilogue, precision=precision, out=out)
-            torch.testing.assert_close(out.double(), expected, **tolerance)
-            assert (buffer[[0, 206]] == 7).all()
-            assert (buffer[:, columns:] == 7).all()
-    finally:
-        torch.set_num_threads(threads)
+    for (epilogue, expected), count in itertools.product(cases, (1, 2, 3)):
+        torch.set_num_threads(count)
+        out[:] = exact if epilogue.accumulate else torch.nan
+        matmul(a, b, epilogue, precision=precision, out=out)
+        torch.testing.assert_close(out.double(), expected, **tolerance)
+        assert (buffer[[0, 206]] == 7).all()
+        assert (buffer[:, columns:] == 7).all()
 
 
 def test_matrices_that_do_not_fit_are_refused() -> None:
@@ -455,14 +445,11 @@ def test_sums_of_columns(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("n", [0, 1, 70, 4096, 90_001])
 def test_sums_of_squares(n: int) -> None:
     """Catches an element left out or read beyond the last, a sum that depends on threads, and NaN that is lost."""
-    x, threads = torch.randn(n + 1)[:n], torch.get_num_threads()
+    x = torch.randn(n + 1)[:n]
     actual: set[float] = set()
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            actual.add(sum_of_squares(x))
-    finally:
-        torch.set_num_threads(threads)
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        actual.add(sum_of_squares(x))
     assert len(actual) == 1
     assert actual.pop() == pytest.approx(x.double().square().sum().item(), rel=1e-5)
     others = torch.randn(5000, 3), torch.randn(0), torch.randn(3, 7).t()

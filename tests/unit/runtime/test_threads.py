@@ -15,14 +15,11 @@ def test_a_forked_process_has_one_thread() -> None:
     """Catches a process that shares work among threads that it lacks, and tokenizers that warn of them."""
     threads.prepare_threads()
     torch.set_num_threads(2)
-    try:
-        child = os.fork()
-        if not child:
-            os._exit(torch.get_num_threads() + 10 * (os.environ["TOKENIZERS_PARALLELISM"] == "false"))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
+    child = os.fork()
+    if not child:
+        os._exit(torch.get_num_threads() + 10 * (os.environ["TOKENIZERS_PARALLELISM"] == "false"))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
