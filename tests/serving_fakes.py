@@ -19,11 +19,7 @@ MODELS = (
     ModelInfo("tiny-gpt", "language model", created=CREATED, size=500_000, description="gpt, 0.5 MB", context=256),
     ModelInfo("tiny-bert", "encoder", created=CREATED, size=400_000, description="bert, 0.4 MB", has_labels=True),
 )
-WORDS: Mapping[str, Callable[[str], str]] = {
-    "en-de": str.upper,
-    "de-en": str.lower,
-    "en-fr": lambda word: word[::-1],
-}
+WORDS: Mapping[str, Callable[[str], str]] = {"en-de": str.upper, "de-en": str.lower, "en-fr": lambda word: word[::-1]}
 """What each translator makes of a word."""
 CONTINUATION = ("once", "upon", "a", "time", "there", "was", "a", "model")
 VECTOR_SIZE = 8

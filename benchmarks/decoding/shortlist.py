@@ -28,16 +28,7 @@ from transformer.tokenizers.special_tokens import EOS_ID
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
 from report import command_line, hardware
-from throughput import (
-    BASE,
-    BATCHES,
-    SOURCE_TOKENS,
-    TARGET_TOKENS,
-    Runner,
-    base_weights,
-    compare,
-    read,
-)
+from throughput import BASE, BATCHES, SOURCE_TOKENS, TARGET_TOKENS, Runner, base_weights, compare, read
 
 ENGINES = ["shortlisted-int8", "ours-int8", "shortest-int8", "ctranslate2-int8"]
 RIVALS = {"shortlisted-int8": ("ours-int8", "ctranslate2-int8"), "shortest-int8": ("ours-int8",)}

@@ -18,15 +18,7 @@ from transformers import (
     BertTokenizerFast,
 )
 
-from parity.published import (
-    assert_round_trip,
-    close,
-    close_inside,
-    imported,
-    outputs_of,
-    randomized,
-    write_word_level,
-)
+from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized, write_word_level
 from transformer.bundle.huggingface import read_published, write_published
 from transformer.errors import BundleError
 from transformer.models.bert.model import Bert

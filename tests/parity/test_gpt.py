@@ -17,15 +17,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from parity.published import (
-    assert_round_trip,
-    close,
-    close_inside,
-    imported,
-    outputs_of,
-    randomized,
-    write_word_level,
-)
+from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized, write_word_level
 from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError

@@ -9,15 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5ForConditionalGeneration
 
-from parity.published import (
-    assert_round_trip,
-    close,
-    close_inside,
-    imported,
-    outputs_of,
-    randomized,
-    write_word_level,
-)
+from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized, write_word_level
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle.huggingface import read_published
 from transformer.decoding import Request, Search, length_normalization, search_all

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import (
-    ViTConfig,
-    ViTForImageClassification,
-    ViTForMaskedImageModeling,
-    ViTImageProcessorPil,
-    ViTModel,
-)
+from transformers import ViTConfig, ViTForImageClassification, ViTForMaskedImageModeling, ViTImageProcessorPil, ViTModel
 
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized
 from transformer.bundle import Bundle

@@ -15,18 +15,7 @@ from phrasebook.phrases import (
     noun_phrase,
     with_s,
 )
-from phrasebook.words import (
-    ADJECTIVES,
-    ADVERBS,
-    MODALS,
-    MONTHS,
-    NOUNS,
-    VERBS,
-    WEEKDAYS,
-    Modal,
-    Verb,
-    WordPair,
-)
+from phrasebook.words import ADJECTIVES, ADVERBS, MODALS, MONTHS, NOUNS, VERBS, WEEKDAYS, Modal, Verb, WordPair
 
 __all__ = ["BE", "FORMS", "Clause", "Element", "Form", "Predicate", "slot_words"]
 

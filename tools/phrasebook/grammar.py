@@ -26,16 +26,7 @@ from phrasebook.phrases import (
     numbers,
     with_preposition,
 )
-from phrasebook.words import (
-    ADJECTIVES,
-    CITIES,
-    NOUNS,
-    VERBS,
-    Noun,
-    Verb,
-    WordPair,
-    adjectives,
-)
+from phrasebook.words import ADJECTIVES, CITIES, NOUNS, VERBS, Noun, Verb, WordPair, adjectives
 
 __all__ = ["Cell", "Element", "cells", "word_pairs"]
 

@@ -4,16 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from phrasebook.words import (
-    ADJECTIVES,
-    IRREGULAR_PLURALS,
-    IRREGULAR_STEMS,
-    MONTHS,
-    Forms,
-    Noun,
-    WordPair,
-    adjectives,
-)
+from phrasebook.words import ADJECTIVES, IRREGULAR_PLURALS, IRREGULAR_STEMS, MONTHS, Forms, Noun, WordPair, adjectives
 
 __all__ = [
     "ARTICLES",

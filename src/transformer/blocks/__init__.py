@@ -28,13 +28,7 @@ from transformer.blocks.initialization import (
 from transformer.blocks.masks import causal_mask, padding_mask, target_mask
 from transformer.blocks.normalization import LayerNormalization, RMSNormalization, Scale
 from transformer.blocks.position_bias import LinearBias, RelativePositionBias
-from transformer.blocks.positional import (
-    LearnedPositions,
-    NoPositions,
-    PositionalEncoding,
-    halved_sinusoid,
-    sinusoid,
-)
+from transformer.blocks.positional import LearnedPositions, NoPositions, PositionalEncoding, halved_sinusoid, sinusoid
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.readout import ReadoutEncoder, ReadoutLayer
 from transformer.blocks.residual import ResidualConnection

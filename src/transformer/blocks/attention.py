@@ -178,11 +178,7 @@ class MultiHeadAttention(nn.Module):
         return KeyValueCache(self._split_heads(self.W_k(key)), self._split_heads(self.W_v(value)))
 
     def attend(
-        self,
-        query: Float[Tensor, "B T D"],
-        source: KeyValueCache,
-        mask: Mask | None = None,
-        bias: Bias | None = None,
+        self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None, bias: Bias | None = None
     ) -> Float[Tensor, "B T D"]:
         """Same as `forward`, but with projected keys and values."""
         return self._attend_heads(self.queries(query), source, mask, bias)

@@ -64,12 +64,7 @@ class PositionalEncoding(nn.Module):
     pe: Tensor
 
     def __init__(
-        self,
-        d_model: int,
-        seq_len: int = 5000,
-        dropout: float = 0.0,
-        *,
-        table: Callable[[int, int], Tensor] = sinusoid,
+        self, d_model: int, seq_len: int = 5000, dropout: float = 0.0, *, table: Callable[[int, int], Tensor] = sinusoid
     ) -> None:
         super().__init__()
         self.seq_len = seq_len

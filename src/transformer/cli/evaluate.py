@@ -74,8 +74,7 @@ TrainingOption = Annotated[
     Path | None, typer.Option(help="target side of the training text, to count word frequencies for --details")
 ]
 DetailsOption = Annotated[
-    bool,
-    typer.Option("--details", help="print scores by length and word frequency, and the lines that differ most"),
+    bool, typer.Option("--details", help="print scores by length and word frequency, and the lines that differ most")
 ]
 
 

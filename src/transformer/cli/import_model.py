@@ -32,8 +32,7 @@ def import_model(
         str | None, typer.Option(metavar="TAG", help="source language, e.g. en; default: as its tokenizer says")
     ] = None,
     target_language: Annotated[
-        str | None,
-        typer.Option(metavar="TAG", help="target language, e.g. zh-Hant; default: likewise"),
+        str | None, typer.Option(metavar="TAG", help="target language, e.g. zh-Hant; default: likewise")
     ] = None,
 ) -> None:
     """Convert a published model to a model folder that all commands of this program accept.

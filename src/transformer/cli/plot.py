@@ -18,8 +18,7 @@ Kind = Literal["attention", "positions", "schedule", "gradients", "complexity", 
 def plot(
     kind: Annotated[Kind, typer.Argument(help="what to draw")],
     model: Annotated[
-        Path | None,
-        typer.Argument(help="model (attention, gradients), or file of measurements (scaling, complexity)"),
+        Path | None, typer.Argument(help="model (attention, gradients), or file of measurements (scaling, complexity)")
     ] = None,
     text: Annotated[str | None, typer.Argument(help="attention, gradients: text to compute")] = None,
     output_path: Annotated[Path, typer.Option("--output", help="file to write: .svg, .pdf or .png")] = Path("plot.svg"),

@@ -21,10 +21,7 @@ def prepare(
     output_path: Annotated[
         Path,
         typer.Option(
-            "--output",
-            help="folder for prepared data; several runs can share it",
-            parser=folder_path,
-            metavar="PATH",
+            "--output", help="folder for prepared data; several runs can share it", parser=folder_path, metavar="PATH"
         ),
     ],
     *,

@@ -40,8 +40,7 @@ def serve(
         Path | None, typer.Option(help="TOML file with these and all other settings; options override it")
     ] = None,
     new_key: Annotated[
-        str | None,
-        typer.Option(help="make a key, print it, add its hash to the file --keys, and exit", metavar="NAME"),
+        str | None, typer.Option(help="make a key, print it, add its hash to the file --keys, and exit", metavar="NAME")
     ] = None,
     *,
     options: dict[str, Any],

@@ -92,9 +92,7 @@ def _line(key: str, default: str, description: str) -> str:
 SourceLanguage = Annotated[
     str | None,
     typer.Option(
-        "--source-language",
-        metavar="TAG",
-        help="language of the source, e.g. en; default: by file name or detected",
+        "--source-language", metavar="TAG", help="language of the source, e.g. en; default: by file name or detected"
     ),
 ]
 TargetLanguage = Annotated[

@@ -20,13 +20,7 @@ from transformer.cli.lexicon import takes_terminology
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
-from transformer.cli.search import (
-    SourceLanguageOption,
-    TargetLanguageOption,
-    language_of,
-    takes_loading,
-    takes_search,
-)
+from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, language_of, takes_loading, takes_search
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.options.search import Search

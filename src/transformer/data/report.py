@@ -124,10 +124,7 @@ class DataReport:
         """Returns titles and texts of the table that is printed before training; zeros are left out."""
         dropped = self.dropped.total()
         rows = [
-            (
-                "pairs",
-                f"{self.read:,} read: {self.kept:,} to train on, {self.held_out:,} held out, {dropped:,} dropped",
-            )
+            ("pairs", f"{self.read:,} read: {self.kept:,} to train on, {self.held_out:,} held out, {dropped:,} dropped")
         ]
         if dropped:
             reasons = [reason for reason in (*REASONS, DAMAGED) if self.dropped[reason]]

@@ -97,11 +97,7 @@ def top_k_processed(log_p: Float[Tensor, "N W V"], processed_log_p: Float[Tensor
 
 
 def expand(
-    top_k: TopK,
-    scores: Float[Tensor, "N W"],
-    ranking_scores: Float[Tensor, "N W"],
-    k: int,
-    first_beam_index: int = 0,
+    top_k: TopK, scores: Float[Tensor, "N W"], ranking_scores: Float[Tensor, "N W"], k: int, first_beam_index: int = 0
 ) -> Candidates:
     """Returns the k best continuations of each sentence's hypotheses, by the sum of processed log-probabilities.
 

@@ -20,13 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from transformer.decoding.beam_state import BeamState, SentenceState, eos_id_of
-from transformer.decoding.candidates import (
-    Candidates,
-    expand,
-    log_probabilities,
-    prune,
-    top_k_processed,
-)
+from transformer.decoding.candidates import Candidates, expand, log_probabilities, prune, top_k_processed
 from transformer.decoding.constrained import (
     Constraint,
     allocate_banks,

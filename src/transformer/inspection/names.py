@@ -211,10 +211,7 @@ GRADIENTS: Final[dict[str, dict[str, str]]] = {
     "tanh": {"x": "{dx} = {dy} \\odot (1 - {y}^2)"},
     "sum": {"x": "{dx} = {dy}"},
     "mean": {"x": "{dx} = {dy} / n"},
-    "rearrange": {
-        "x": "{dx} = \\text{{the same numbers as }} {dy}",
-        "w": "{dw} = \\text{{the same numbers as }} {dy}",
-    },
+    "rearrange": {"x": "{dx} = \\text{{the same numbers as }} {dy}", "w": "{dw} = \\text{{the same numbers as }} {dy}"},
     "cross_entropy": {"x": "{dx} = (p - q) / n"},
 }
 """Gradients of each kind of operation by what it reads, one line of the chain rule each."""

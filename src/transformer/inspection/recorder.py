@@ -190,12 +190,7 @@ class Recorder(TorchFunctionMode):
         return (output[0], *others)
 
     def _compute(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: Arguments,
-        tensors: list[Tensor],
-        part: int = 0,
+        self, name: str, function: Callable[..., Any], arguments: Arguments, tensors: list[Tensor], part: int = 0
     ) -> Any:
         """Applies a function to aliases of its tensors and records it, with one of its outputs."""
         aliases = {id(tensor): _alias(tensor) for tensor in tensors}

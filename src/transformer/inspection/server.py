@@ -172,11 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, NO_PAGE, "text/plain")
             return
         if not self._is_allowed(query):
-            self._send(
-                HTTPStatus.FORBIDDEN,
-                NO_TOKEN,
-                "text/plain",
-            )
+            self._send(HTTPStatus.FORBIDDEN, NO_TOKEN, "text/plain")
             return
         try:
             body, kind = method(parts.path, query)

@@ -24,10 +24,7 @@ class TokenizerPair:
 
     @classmethod
     def train(
-        cls,
-        sources: Callable[[], Iterable[str]],
-        targets: Callable[[], Iterable[str]],
-        settings: TokenizerConfig,
+        cls, sources: Callable[[], Iterable[str]], targets: Callable[[], Iterable[str]], settings: TokenizerConfig
     ) -> "TokenizerPair":
         """Trains a joint tokenizer on both texts, or one tokenizer on each.
 

@@ -23,18 +23,7 @@ GREETINGS = {
     "de-en": {"Nein.": "No.", "Auf Wiedersehen!": "Goodbye!", "Guten Morgen.": "Good morning."},
     "en-de": {"Hello.": "Hallo.", "Yes.": "Ja.", "Goodbye!": "Auf Wiedersehen!", "How are you?": "Wie geht es dir?"},
 }
-ODD = [
-    "",
-    "Tom",
-    "12.5.2024",
-    "https://example.com/q?x=1&y=2",
-    "anna@example.com",
-    "😀",
-    "...",
-    "a",
-    "NASA",
-    "Haus",
-]
+ODD = ["", "Tom", "12.5.2024", "https://example.com/q?x=1&y=2", "anna@example.com", "😀", "...", "a", "NASA", "Haus"]
 
 
 def bundle(package: Path) -> Path:

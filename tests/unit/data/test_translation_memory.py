@@ -149,8 +149,7 @@ def test_languages_are_found_in_any_spelling(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "encoding",
-    ["UTF-7", "Shift_JIS", "GB18030", "windows-1252", "koi8-r", "UTF-16", "utf-16-le", "UTF-32"],
+    "encoding", ["UTF-7", "Shift_JIS", "GB18030", "windows-1252", "koi8-r", "UTF-16", "utf-16-le", "UTF-32"]
 )
 def test_any_encoding_is_read(tmp_path: Path, encoding: str) -> None:
     """Catches encodings that Python knows but the XML parser does not."""

@@ -16,12 +16,7 @@ from transformer.bundle.huggingface import write_published
 from transformer.data.cache import PreparedDataCache
 from transformer.errors import OutputError
 from transformer.models import family
-from transformer.run.checkpoint_space import (
-    check_first_checkpoint,
-    checkpoint_bytes,
-    describe_space,
-    kept_bytes,
-)
+from transformer.run.checkpoint_space import check_first_checkpoint, checkpoint_bytes, describe_space, kept_bytes
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
 from transformer.storage.disk_space import check_space, describe_bytes, free_bytes

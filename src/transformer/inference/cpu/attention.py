@@ -69,11 +69,7 @@ class PackedAttention(nn.Module):
         return PackedCache(*caches)
 
     def attend(
-        self,
-        query: Float[Tensor, "B T D"],
-        source: KeyValueCache,
-        mask: Mask | None = None,
-        bias: Bias | None = None,
+        self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None, bias: Bias | None = None
     ) -> Float[Tensor, "B T D"]:
         """Same as `forward`, but with keys and values that are projected already."""
         return self._attend_heads(self.W_q(query), source, mask, bias)

@@ -86,10 +86,7 @@ class Aligner:
         return links, n_words
 
     def origins(
-        self,
-        segments: Sequence[tuple[Sequence[int], Sequence[int]]],
-        source_units: Sequence[int],
-        target_units: int,
+        self, segments: Sequence[tuple[Sequence[int], Sequence[int]]], source_units: Sequence[int], target_units: int
     ) -> list[int | None]:
         """Maps each unit of a translation to the source unit that it attends to most; None if that is EOS.
 

@@ -193,10 +193,7 @@ def _markup(request: DeepLRequest) -> Markup | None:
 
 
 def _answer(text: str, translated: TranslatedText, request: DeepLRequest) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "detected_source_language": deepl_code(translated.source),
-        "text": translated.text,
-    }
+    answer: dict[str, Any] = {"detected_source_language": deepl_code(translated.source), "text": translated.text}
     if request.show_billed_characters:
         answer["billed_characters"] = len(text)
     if request.model_type:

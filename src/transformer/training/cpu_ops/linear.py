@@ -22,9 +22,7 @@ FUSED_ACTIVATIONS: Final = {ACTIVATIONS[name]: name for name in ("relu", "gelu",
 
 
 def cpu_linear(
-    x: Float[Tensor, "*rows K"],
-    weight: Float[Tensor, "N K"],
-    bias: Float[Tensor, " N"] | None = None,
+    x: Float[Tensor, "*rows K"], weight: Float[Tensor, "N K"], bias: Float[Tensor, " N"] | None = None
 ) -> Float[Tensor, "*rows N"]:
     """Implements `torch.nn.functional.linear` with its gradient.
 
@@ -151,11 +149,7 @@ def _weight_and_bias_gradients(
 
 
 def cpu_feed_forward(
-    x: Float[Tensor, "*rows D"],
-    linear_1: nn.Linear,
-    activation: Activation,
-    p: float,
-    linear_2: nn.Linear,
+    x: Float[Tensor, "*rows D"], linear_1: nn.Linear, activation: Activation, p: float, linear_2: nn.Linear
 ) -> Float[Tensor, "*rows D"]:
     """Implements `blocks.feed_forward`.
 
@@ -190,10 +184,7 @@ class _FeedForward(torch.autograd.Function):
         if activation != "relu":
             needs_derivatives = needs_backward and any(ctx.needs_input_grad[:6])
             _, derivatives = gelu(
-                inner,
-                tanh_approximation=activation == "gelu_tanh",
-                needs_derivatives=needs_derivatives,
-                in_place=True,
+                inner, tanh_approximation=activation == "gelu_tanh", needs_derivatives=needs_derivatives, in_place=True
             )
         if p:
             seed = draw_seed(p)

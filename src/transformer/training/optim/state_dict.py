@@ -35,10 +35,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 
 
 def restore_optimizer(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    tensors: dict[str, Tensor],
-    keys: tuple[str, ...] = ADAM_KEYS,
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], keys: tuple[str, ...] = ADAM_KEYS
 ) -> None:
     """Restores the tensors of `optimizer_tensors`, which must contain each key for every parameter.
 

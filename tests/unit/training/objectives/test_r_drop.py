@@ -143,10 +143,7 @@ def test_two_passes_are_counted_in_the_plan() -> None:
 def test_other_tasks_refuse_it(tmp_path: Path) -> None:
     """Catches a setting that is accepted but has no effect."""
     text = write_lines(tmp_path / "text.txt", ["some words of a text"] * 50)
-    tree = {
-        "data": {"task": "language-model", "text": str(text)},
-        "training": {"max_steps": 1, "r_drop": 5.0},
-    }
+    tree = {"data": {"task": "language-model", "text": str(text)}, "training": {"max_steps": 1, "r_drop": 5.0}}
     with pytest.raises(ConfigError, match=r"training\.r_drop works with data\.task=.translation. only"):
         train(parse_recipe(tree), tmp_path / "run", quiet=True)
 
