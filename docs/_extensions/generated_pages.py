@@ -1,11 +1,11 @@
-"""Writes the pages of the reference that come from the code: options of commands, keys of recipes, server settings.
+"""Writes the pages of the reference that come from the code: options and their keys.
 
 They are written to `docs/reference/_generated` before Sphinx reads the pages, and are not kept in git.
 """
 
 import json
 import re
-from dataclasses import MISSING, is_dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,16 @@ def recipe_page() -> str:
     return "\n".join(lines)
 
 
-def settings_table(config: type) -> str:
-    """Returns a table of the settings of the server, or of its limits, whose last column is what clients get."""
+def fields_table(config: type, heading: str = "key", written: Callable[[Any], str] | None = None) -> str:
+    """Returns a table of annotated fields; for limits of the server, its last column also tells what clients get."""
+    written = written or _toml
     from transformer.options.fields import facts_of
     from transformer.serving.settings import Answer
 
-    lines = ["| key | default | meaning |", "|---|---|---|"]
-    for facts in facts_of(config).values():
-        default = "" if is_dataclass(facts.default) or facts.default is MISSING else f"`{_toml(facts.default)}`"
+    lines = [f"| {heading} | default | meaning |", "|---|---|---|"]
+    for facts in filter(lambda facts: facts.help, facts_of(config).values()):
+        is_shown = isinstance(facts.default, bool | int | float | str | tuple | None)
+        default = f"`{written(facts.default)}`" if is_shown else ""
         answers = [f"; beyond it: {entry.text}" for entry in facts.metadata if isinstance(entry, Answer)]
         lines.append(f"| `{facts.name}` | {default} | {_escaped(facts.help)}{''.join(answers)} |")
     return "\n".join([*lines, ""])
@@ -95,13 +97,20 @@ def _escaped(text: str) -> str:
 def write_pages(app: Sphinx) -> None:
     """Writes the pages that have changed, so that Sphinx reads only those again."""
     (FOLDER / "commands").mkdir(parents=True, exist_ok=True)
+    from transformer.options.search import Sampling, Search
+    from transformer.options.translation import LoadingOptions
+    from transformer.serving.routes.translate_fields import TranslateFields
     from transformer.serving.settings import Limits, ServerSettings
 
     pages = {
         **command_pages(),
         "recipe-keys.md": recipe_page(),
-        "server-settings.md": settings_table(ServerSettings),
-        "server-limits.md": settings_table(Limits),
+        "server-settings.md": fields_table(ServerSettings),
+        "server-limits.md": fields_table(Limits),
+        "request-fields.md": fields_table(TranslateFields, "field", json.dumps),
+        "search-options.md": fields_table(Search, "field", repr),
+        "sampling-options.md": fields_table(Sampling, "field", repr),
+        "loading-options.md": fields_table(LoadingOptions, "argument", repr),
     }
     for path in FOLDER.rglob("*.md"):
         if path.relative_to(FOLDER).as_posix() not in pages:

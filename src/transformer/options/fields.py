@@ -1,17 +1,28 @@
 """Annotated fields of a dataclass: their facts, and the check of their values."""
 
 import math
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import DocInfo, Ge, Gt, Le
+from annotated_types import Ge, Gt, Le
 
 from transformer.errors import ConfigError
 
 Count = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class Doc:
+    """Description of a field."""
+
+    text: str
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """Returns the schema of a field of a pydantic model, with the description."""
+        return {**handler(core_schema), "description": self.text}
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,7 @@ class FieldFacts:
     Attributes:
         name: Name of the field.
         kind: Its type without None.
-        default: Its default; MISSING if it is required.
+        default: Its default; MISSING, or the like of pydantic, if it is required.
         metadata: All metadata of its annotation.
     """
 
@@ -40,7 +51,7 @@ class FieldFacts:
     @property
     def help(self) -> str:
         """Description."""
-        return next((entry.documentation for entry in self.metadata if isinstance(entry, DocInfo)), "")
+        return next((entry.text for entry in self._of(Doc)), "")
 
     @property
     def bounds(self) -> dict[str, Any]:
@@ -73,9 +84,10 @@ class FieldFacts:
 
 @cache
 def facts_of(config: type) -> dict[str, FieldFacts]:
-    """Returns the fields of a dataclass by name."""
+    """Returns the fields of a dataclass, or of a pydantic model, by name."""
     hints = get_type_hints(config, include_extras=True)
-    return {field.name: _facts(field, hints[field.name]) for field in fields(config)}
+    known = getattr(config, "model_fields", None) or {field.name: field for field in fields(config)}
+    return {name: _facts(name, field.default, hints[name]) for name, field in known.items()}
 
 
 def check_bounds(config: Any) -> None:
@@ -90,7 +102,7 @@ def check_bounds(config: Any) -> None:
             raise ConfigError(f"{name}={value!r} {problem}")
 
 
-def _facts(field: "Field[Any]", hint: Any) -> FieldFacts:
+def _facts(name: str, default: Any, hint: Any) -> FieldFacts:
     metadata: list[Any] = []
     while True:
         if get_origin(hint) is Annotated:
@@ -99,4 +111,4 @@ def _facts(field: "Field[Any]", hint: Any) -> FieldFacts:
         elif get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint):
             hint = next(kind for kind in get_args(hint) if kind is not NoneType)
         else:
-            return FieldFacts(field.name, hint, field.default, tuple(metadata))
+            return FieldFacts(name, hint, default, tuple(metadata))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Annotated, Final, Literal, TypedDict, TypeVar
 
-from annotated_types import Ge, Gt, Le, doc
+from annotated_types import Ge, Gt, Le
 
 from transformer.errors import ConfigError
-from transformer.options.fields import Count, Positive, Remedy, check_bounds
+from transformer.options.fields import Count, Doc, Positive, Remedy, check_bounds
 from transformer.options.length_penalties import LengthPenalty, paper_length_penalty
 
 T = TypeVar("T")
@@ -21,6 +21,20 @@ Average = Literal["log_probability", "probability"]
 MIN_TEMPERATURE: Final = 0.001
 """Below it, float32 cannot distinguish the best token from others, or the best token is always drawn."""
 KEEP_ALL: Final = Remedy("choose 0 to keep all tokens")
+Beam = Annotated[
+    Positive,
+    Remedy("choose 1 for greedy search, or more"),
+    Doc("beam size, the number of hypotheses that are followed; 1 is greedy search, the paper uses 4"),
+]
+TopK = Annotated[Count, KEEP_ALL, Doc("number of most probable tokens to draw from; 0: all")]
+TopP = Annotated[
+    float,
+    Gt(0),
+    Le(1),
+    Remedy("choose 1 to keep all tokens"),
+    Doc("total probability of the tokens to draw from, the fewest most probable ones"),
+]
+Seed = Annotated[int, Doc("seed of the random numbers")]
 OLD_NAMES: Final = {"penalty": "length_penalty", "guard": "retry_degenerate"}
 """Deprecated names of the options of `Search`, with the present ones."""
 
@@ -60,20 +74,14 @@ class Sampling:
         float,
         Ge(MIN_TEMPERATURE),
         Remedy("leave sampling out for greedy search"),
-        doc("divisor of the logits; below 1, probable tokens become more probable"),
+        Doc("divisor of the logits; below 1, probable tokens become more probable"),
     ] = 1.0
-    top_k: Annotated[Count, KEEP_ALL, doc("number of most probable tokens to draw from; 0: all")] = 0
-    top_p: Annotated[
-        float,
-        Gt(0),
-        Le(1),
-        Remedy("choose 1 to keep all tokens"),
-        doc("total probability of the tokens to draw from, the fewest most probable ones"),
-    ] = 1.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
     min_p: Annotated[
-        float, Ge(0), Le(1), KEEP_ALL, doc("minimum probability of a token, relative to the most probable one")
+        float, Ge(0), Le(1), KEEP_ALL, Doc("minimum probability of a token, relative to the most probable one")
     ] = 0.0
-    seed: Annotated[int, doc("seed of the random numbers")] = 1
+    seed: Seed = 1
 
     def __post_init__(self) -> None:
         """Validates the options."""
@@ -93,56 +101,54 @@ class Search:
         ConfigError: A value, or a combination of values, is invalid.
     """
 
-    beam: Annotated[
-        Positive,
-        Remedy("choose 1 for greedy search, or more"),
-        doc("beam size, the number of hypotheses that are followed; 1 is greedy search, the paper uses 4"),
-    ] = 1
-    length_penalty: Annotated[LengthPenalty, doc("divisor by which hypotheses of different lengths are compared")] = (
+    beam: Beam = 1
+    length_penalty: Annotated[LengthPenalty, Doc("divisor by which hypotheses of different lengths are compared")] = (
         field(default_factory=lambda: paper_length_penalty(0.6))
     )
     stopping: Annotated[
         Literal["early", "exhaustive"],
-        doc("early: stop when as many hypotheses as the beam size have ended; exhaustive: when none can improve"),
+        Doc("early: stop when as many hypotheses as the beam size have ended; exhaustive: when none can improve"),
     ] = "early"
-    n_best: Annotated[Positive, doc("number of results per text, best first; at most the beam size")] = 1
-    min_tokens: Annotated[Count, doc("minimum number of tokens to generate")] = 0
+    n_best: Annotated[Positive, Doc("number of results per text, best first; at most the beam size")] = 1
+    min_tokens: Annotated[Count, Doc("minimum number of tokens to generate")] = 0
     max_tokens: (
         Annotated[
             Positive,
-            doc("maximum number of tokens, the end not counted; default: source (or minimum) + 50, 200 after a prompt"),
+            Doc("maximum number of tokens, the end not counted; default: source (or minimum) + 50, 200 after a prompt"),
         ]
         | None
     ) = None
-    no_repeat_ngram: Annotated[Count, doc("never repeat an n-gram of N tokens; 0: no limit")] = 0
+    no_repeat_ngram: Annotated[Count, Doc("never repeat an n-gram of N tokens; 0: no limit")] = 0
     repetition_penalty: Annotated[
-        float, Gt(0), doc("factor of the log-probability of repeated tokens; above 1, they become less likely")
+        float, Gt(0), Doc("factor of the log-probability of repeated tokens; above 1, they become less likely")
     ] = 1.0
-    banned: Annotated[Sequence[Tokens], doc("sequences of tokens that are never generated")] = ()
-    allow_unknown: Annotated[bool, doc("allow [UNK]; it is left out in text and shown among the tokens")] = False
+    banned: Annotated[Sequence[Tokens], Doc("sequences of tokens that are never generated")] = ()
+    allow_unknown: Annotated[bool, Doc("allow [UNK]; it is left out in text and shown among the tokens")] = False
     groups: Annotated[
-        Positive, doc("number of groups that the beam is divided into, each avoiding the tokens of those before it")
+        Positive, Doc("number of groups that the beam is divided into, each avoiding the tokens of those before it")
     ] = 1
     diversity: Annotated[
-        float, Ge(0), doc("penalty of a token for each earlier group that chose it, in nats; needs several groups")
+        float,
+        Ge(0),
+        Doc("penalty of a token for each earlier group that chose it, in nats; on the command line 0.5 with --groups"),
     ] = 0.0
-    sampling: Annotated[Sampling | None, doc("draw tokens instead of taking the best ones")] = None
+    sampling: Annotated[Sampling | None, Doc("draw tokens instead of taking the best ones")] = None
     average: Annotated[
         Average,
-        doc(
+        Doc(
             "how models of an ensemble are averaged: log_probability favours tokens that all models accept, "
             "probability those that any model accepts"
         ),
     ] = "log_probability"
     coverage: Annotated[
-        float, Ge(0), doc("weight of the penalty for source tokens with little attention, e.g. 0.2; needs a beam")
+        float, Ge(0), Doc("weight of the penalty for source tokens with little attention, e.g. 0.2; needs a beam")
     ] = 0.0
     limit_ends: Annotated[
-        bool, doc("count a hypothesis that reaches the maximum of tokens as finished, not as worse than finished ones")
+        bool, Doc("count a hypothesis that reaches the maximum of tokens as finished, not as worse than finished ones")
     ] = False
     retry_degenerate: Annotated[
         bool,
-        doc("search again if a translation loops, does not end, is empty, or changes a number or an address"),
+        Doc("search again if a translation loops, does not end, is empty, or changes a number or an address"),
     ] = True
 
     def __post_init__(self) -> None:

@@ -4,14 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from annotated_types import doc
+from transformer.options.fields import Count, Doc, Positive, Remedy, check_bounds
 
-from transformer.options.fields import Count, Positive, Remedy, check_bounds
-
-Device = Annotated[Literal["auto", "cpu", "cuda"], doc("device to compute on; auto: a GPU if there is one")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], Doc("device to compute on; auto: a GPU if there is one")]
 Precision = Annotated[
     Literal["auto", "float32", "bf16", "int8"],
-    doc("precision of the weights; auto: int8 (text encoders: bf16) if fast on this CPU, else float32; bf16 on a GPU"),
+    Doc("precision of the weights; auto: int8 (text encoders: bf16) if fast on this CPU, else float32; bf16 on a GPU"),
 ]
 Split = Literal["auto", "sentence", "none"]
 Size = Annotated[Count, Remedy("give a positive number, or 0 for the default")]
@@ -25,21 +23,21 @@ class TranslationOptions:
         ConfigError: A value is invalid.
     """
 
-    task: Annotated[str, doc("prefix of each line and of its parts for text-to-text models, e.g. 'summarize: '")] = ""
+    task: Annotated[str, Doc("prefix of each line and of its parts for text-to-text models, e.g. 'summarize: '")] = ""
     max_source_tokens: Annotated[
-        Size, doc("maximum of source tokens, the end included; longer lines are split; 0: the model's positions")
+        Size, Doc("maximum of source tokens, the end included; longer lines are split; 0: the model's positions")
     ] = 0
-    max_target_tokens: Annotated[Size, doc("maximum of target tokens, the end included; 0: the model's positions")] = 0
-    batch_tokens: Annotated[Size, doc("maximum of longest source x hypotheses in a batch; 0: the fastest")] = 0
-    deterministic: Annotated[bool, doc("translate each line alone: bitwise reproducible in any batch; slower")] = False
+    max_target_tokens: Annotated[Size, Doc("maximum of target tokens, the end included; 0: the model's positions")] = 0
+    batch_tokens: Annotated[Size, Doc("maximum of longest source x hypotheses in a batch; 0: the fastest")] = 0
+    deterministic: Annotated[bool, Doc("translate each line alone: bitwise reproducible in any batch; slower")] = False
     split: Annotated[
         Split,
-        doc(
+        Doc(
             "when a line of several sentences is split: auto (default), where the model was trained on lines of fewer "
             "or the translation lacks some; sentence, always; none, only where it is too long"
         ),
     ] = "auto"
-    copy: Annotated[bool, doc("leave lines without letters, and addresses, as they are")] = True
+    copy: Annotated[bool, Doc("leave lines without letters, and addresses, as they are")] = True
 
     def __post_init__(self) -> None:
         """Validates the options."""
@@ -52,11 +50,11 @@ class LoadingOptions(TranslationOptions):
 
     precision: Precision = "auto"
     device: Device = "auto"
-    workers: Annotated[Positive, doc("number of parallel processes; default: one per thread, up to 8")] | None = None
-    ensemble: Annotated[tuple[Path, ...], doc("further model to average predictions with")] = ()
+    workers: Annotated[Positive, Doc("number of parallel processes; default: one per thread, up to 8")] | None = None
+    ensemble: Annotated[tuple[Path, ...], Doc("further model to average predictions with")] = ()
     shortlist: (
         Annotated[
-            Path, doc("file written by transformer shortlist: only predict likely tokens; scores are relative to these")
+            Path, Doc("file written by transformer shortlist: only predict likely tokens; scores are relative to these")
         ]
         | None
     ) = None

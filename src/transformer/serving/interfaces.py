@@ -82,34 +82,25 @@ class Job:
     deadline: float | None = None
 
 
-OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "translate": {
-        "beam": "beam size, int",
-        "n_best": "number of translations, int",
-        "length_penalty": "exponent of the paper's length penalty, float",
-        "glossary": "list of [source term, target term]",
-        "protected": "list of kinds of spans to keep unchanged: placeholders, tags, entities, urls, numbers",
-        "banned": "list of phrases that must not occur",
-        "alignment": "whether word alignments are returned, bool",
-        "seed": "seed of sampling, int; with temperature",
-        "temperature": "temperature of sampling, float",
-    },
-    "generate": {
-        "max_tokens": "maximum number of tokens, int",
-        "temperature": "float; 0 is greedy",
-        "top_p": "float",
-        "top_k": "int",
-        "n_best": "number of continuations, int",
-        "seed": "int",
-        "stop": "list of texts that end the continuation, which excludes them",
-        "special_tokens": "whether names of special tokens in the prompt are these tokens, bool",
-    },
-    "embed": {"normalize": "whether vectors have length 1, bool"},
-    "classify": {"top": "number of labels, int"},
-    "fill": {"top": "number of guesses per mask, int"},
-    "score": {},
-}
+OPTIONS: Final[Mapping[str, Sequence[str]]] = {
+    "translate": (
+        "beam", "n_best", "length_penalty", "glossary", "protected", "banned", "alignment", "seed", "temperature",
+    ),
+    "generate": ("max_tokens", "temperature", "top_p", "top_k", "n_best", "seed", "stop", "special_tokens"),
+    "embed": ("normalize",),
+    "classify": ("top",),
+    "fill": ("top",),
+    "score": (),
+}  # fmt: skip
 """Options of each task; all may be left out.
+
+Most are fields of `Search`, `Sampling` and `Terminology`; a temperature of 0 is greedy search. These are the others:
+    length_penalty: exponent of the paper's length penalty, float
+    alignment: whether word alignments are returned, bool
+    stop: list of texts that end the continuation, which excludes them
+    special_tokens: whether names of special tokens in the prompt are these tokens, bool
+    normalize: whether vectors have length 1, bool
+    top: number of labels, or of guesses per mask, int
 
 Results, one mapping per item:
     translate: {"text", "score", "alternatives": [{"text", "score", "finished"}], "flags": [str], "copied": bool,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen, doc
+from annotated_types import Ge, Gt, Le, MinLen
 
-from transformer.options.fields import Count, Positive
+from transformer.options.fields import Count, Doc, Positive
 from transformer.options.translation import Device, Precision
 
 Seconds = Annotated[float, Gt(0)]
@@ -29,40 +29,40 @@ class Limits:
     """Limits on what clients may ask for."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
-    body_bytes: Annotated[Positive, doc("size of a request's body"), TOO_LARGE] = 4 << 20
-    characters: Annotated[Positive, doc("characters of all texts of a request"), TOO_LARGE] = 200_000
-    texts: Annotated[Positive, doc("texts of a request"), TOO_LARGE] = 2048
-    alternatives: Annotated[Positive, doc("translations or continuations of a text"), BAD_REQUEST] = 10
-    beam: Annotated[Positive, doc("beam size"), BAD_REQUEST] = 10
-    tokens: Annotated[Positive, doc("tokens of a generated continuation"), BAD_REQUEST] = 4096
+    body_bytes: Annotated[Positive, Doc("size of a request's body"), TOO_LARGE] = 4 << 20
+    characters: Annotated[Positive, Doc("characters of all texts of a request"), TOO_LARGE] = 200_000
+    texts: Annotated[Positive, Doc("texts of a request"), TOO_LARGE] = 2048
+    alternatives: Annotated[Positive, Doc("translations or continuations of a text"), BAD_REQUEST] = 10
+    beam: Annotated[Positive, Doc("beam size"), BAD_REQUEST] = 10
+    tokens: Annotated[Positive, Doc("tokens of a generated continuation"), BAD_REQUEST] = 4096
     queue_tokens: Annotated[
         Positive,
-        doc("estimated tokens of all waiting texts; a request is accepted whole, so the last one may exceed it"),
+        Doc("estimated tokens of all waiting texts; a request is accepted whole, so the last one may exceed it"),
         TOO_MANY,
     ] = 500_000
-    concurrent: Annotated[Count, doc("requests of a client at a time; 0: no limit"), TOO_MANY] = 100
+    concurrent: Annotated[Count, Doc("requests of a client at a time; 0: no limit"), TOO_MANY] = 100
     per_minute: Annotated[
         Count,
-        doc("requests of a client in a minute, of which as many as fit 10 seconds may come at once; 0: no limit"),
+        Doc("requests of a client in a minute, of which as many as fit 10 seconds may come at once; 0: no limit"),
         TOO_MANY,
     ] = 6000
     connections: Annotated[
-        Positive, doc("open connections; beyond it an idle one is closed"), Answer("503 if none is idle")
+        Positive, Doc("open connections; beyond it an idle one is closed"), Answer("503 if none is idle")
     ] = 2048
-    headers_bytes: Annotated[Positive, doc("size of a request's headers"), Answer("431")] = 64 << 10
+    headers_bytes: Annotated[Positive, Doc("size of a request's headers"), Answer("431")] = 64 << 10
     request_seconds: Annotated[
-        Seconds, doc("seconds until a request that is not finished is given up"), Answer("504")
+        Seconds, Doc("seconds until a request that is not finished is given up"), Answer("504")
     ] = 300
     headers_seconds: Annotated[
-        Seconds, doc("seconds in which a connection must send its headers"), Answer("408, closed")
+        Seconds, Doc("seconds in which a connection must send its headers"), Answer("408, closed")
     ] = 10
-    body_seconds: Annotated[Seconds, doc("seconds in which a connection must send its body"), Answer("408, closed")] = (
+    body_seconds: Annotated[Seconds, Doc("seconds in which a connection must send its body"), Answer("408, closed")] = (
         60
     )
-    keep_alive_seconds: Annotated[Seconds, doc("seconds until an idle connection is closed"), CLOSED] = 75
-    shutdown_seconds: Annotated[Seconds, doc("seconds that requests have to finish after SIGTERM"), CLOSED] = 300
-    glossaries: Annotated[Count, doc("stored glossaries of a client; 0 allows none"), BAD_REQUEST] = 100
-    glossary_terms: Annotated[Positive, doc("terms of a glossary"), BAD_REQUEST] = 10_000
+    keep_alive_seconds: Annotated[Seconds, Doc("seconds until an idle connection is closed"), CLOSED] = 75
+    shutdown_seconds: Annotated[Seconds, Doc("seconds that requests have to finish after SIGTERM"), CLOSED] = 300
+    glossaries: Annotated[Count, Doc("stored glossaries of a client; 0 allows none"), BAD_REQUEST] = 100
+    glossary_terms: Annotated[Positive, Doc("terms of a glossary"), BAD_REQUEST] = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +73,16 @@ class ServerSettings:
     models: Annotated[
         Mapping[str, str],
         MinLen(1),
-        doc("table of model folders, run folders or names of installed models, by the names that clients use"),
+        Doc("table of model folders, run folders or names of installed models, by the names that clients use"),
     ]
-    host: Annotated[str, doc("address to listen on; 0.0.0.0 is all addresses of the machine")] = "127.0.0.1"
-    port: Annotated[int, Ge(0), Le(65535), doc("port to listen on; 0 chooses a free one")] = 5000
+    host: Annotated[str, Doc("address to listen on; 0.0.0.0 is all addresses of the machine")] = "127.0.0.1"
+    port: Annotated[int, Ge(0), Le(65535), Doc("port to listen on; 0 chooses a free one")] = 5000
     workers: (
         Annotated[
             int,
             Ge(1),
             Le(64),
-            doc(
+            Doc(
                 "processes that compute for each loaded model, with one thread each; default: one per processor core "
                 "up to 8, or 1 on a GPU"
             ),
@@ -91,33 +91,33 @@ class ServerSettings:
     ) = None
     device: Device = "auto"
     precision: Precision = "auto"
-    preload: Annotated[bool, doc("load all models at the start; otherwise each at its first request")] = False
+    preload: Annotated[bool, Doc("load all models at the start; otherwise each at its first request")] = False
     memory_mb: Annotated[
-        Count, doc("memory in MB above which the least recently used models are unloaded; 0: no limit")
+        Count, Doc("memory in MB above which the least recently used models are unloaded; 0: no limit")
     ] = 0
     watch_seconds: Annotated[
-        float, Ge(0), doc("seconds between looks for changed model folders; 0 looks only after SIGHUP")
+        float, Ge(0), Doc("seconds between looks for changed model folders; 0 looks only after SIGHUP")
     ] = 0
-    deterministic: Annotated[bool, doc("translate each line alone, so that answers never depend on other requests")] = (
+    deterministic: Annotated[bool, Doc("translate each line alone, so that answers never depend on other requests")] = (
         False
     )
-    beam: Annotated[Positive, doc("beam size where a request names none; at least 8 with terms or protected spans")] = 1
+    beam: Annotated[Positive, Doc("beam size where a request names none; at least 8 with terms or protected spans")] = 1
     batch_tokens: Annotated[
-        Positive, doc("maximum estimated number of tokens in a batch; a beam of k counts each k times")
+        Positive, Doc("maximum estimated number of tokens in a batch; a beam of k counts each k times")
     ] = 4096
-    keys: Annotated[Path | None, doc("file of hashed API keys; without it, everybody may use the server")] = None
+    keys: Annotated[Path | None, Doc("file of hashed API keys; without it, everybody may use the server")] = None
     cors: Annotated[
         tuple[str, ...],
-        doc("origin, e.g. https://example.com, whose pages may use the server from a browser; * is all"),
+        Doc("origin, e.g. https://example.com, whose pages may use the server from a browser; * is all"),
     ] = ()
     proxies: Annotated[
-        tuple[str, ...], doc("address or network of a reverse proxy whose X-Forwarded-For is trusted")
+        tuple[str, ...], Doc("address or network of a reverse proxy whose X-Forwarded-For is trusted")
     ] = ()
-    root_path: Annotated[str, doc("path under which a reverse proxy shows the server, e.g. /mt")] = ""
+    root_path: Annotated[str, Doc("path under which a reverse proxy shows the server, e.g. /mt")] = ""
     glossaries: Annotated[
-        Path | None, doc("folder in which stored glossaries are kept; without it, they are lost at the end")
+        Path | None, Doc("folder in which stored glossaries are kept; without it, they are lost at the end")
     ] = None
-    log: Annotated[Literal["json", "text", "none"], doc("format of the log on standard error")] = "text"
-    log_texts: Annotated[bool, doc("write the texts of requests to the log")] = False
-    page: Annotated[bool, doc("serve the web page at /")] = True
-    limits: Annotated[Limits, doc("table of the limits below")] = Limits()
+    log: Annotated[Literal["json", "text", "none"], Doc("format of the log on standard error")] = "text"
+    log_texts: Annotated[bool, Doc("write the texts of requests to the log")] = False
+    page: Annotated[bool, Doc("serve the web page at /")] = True
+    limits: Annotated[Limits, Doc("table of the limits below")] = Limits()

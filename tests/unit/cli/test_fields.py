@@ -6,23 +6,23 @@ from typing import Annotated, Any, Literal
 
 import pytest
 import typer
-from annotated_types import Ge, Le, doc
+from annotated_types import Ge, Le
 from typer.testing import CliRunner
 
 from transformer.cli.fields import collects, takes
-from transformer.options.fields import facts_of
+from transformer.options.fields import Doc, facts_of
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of every type that has options."""
 
-    port: Annotated[int, Ge(0), Le(9), doc("port to listen on")] = 5
-    size: Annotated[int, Ge(1), doc("size; default: one per core")] | None = None
-    mode: Annotated[Literal["a", "b"], doc("mode")] = "a"
-    fast: Annotated[bool, doc("go fast")] = False
-    page: Annotated[bool, doc("show the page")] = True
-    paths: Annotated[tuple[Path, ...], doc("path")] = ()
+    port: Annotated[int, Ge(0), Le(9), Doc("port to listen on")] = 5
+    size: Annotated[int, Ge(1), Doc("size; default: one per core")] | None = None
+    mode: Annotated[Literal["a", "b"], Doc("mode")] = "a"
+    fast: Annotated[bool, Doc("go fast")] = False
+    page: Annotated[bool, Doc("show the page")] = True
+    paths: Annotated[tuple[Path, ...], Doc("path")] = ()
     hidden: int = 1
 
 

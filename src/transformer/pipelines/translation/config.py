@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, TypedDict, get_origin
 
-from annotated_types import doc
-
 from transformer.config import Processors
 from transformer.data.source_text import SourceText
 from transformer.errors import ConfigError
-from transformer.options.fields import Remedy, facts_of
+from transformer.options.fields import Doc, Remedy, facts_of
 from transformer.options.search import GREEDY, Search
 from transformer.options.translation import Split, TranslationOptions
 from transformer.pipelines.translation.terminology import Terminology
@@ -47,13 +45,13 @@ class TranslatorConfig(TranslationOptions):
     workers: Annotated[
         Processors,
         Remedy("choose 1, or more to translate in several processes"),
-        doc("maximum number of processes that search in parallel; 1 leaves all torch threads to a single search"),
+        Doc("maximum number of processes that search in parallel; 1 leaves all torch threads to a single search"),
     ] = 1
-    length_ratio: Annotated[float, doc("mean number of target tokens per source token in the training text")] = 1.0
+    length_ratio: Annotated[float, Doc("mean number of target tokens per source token in the training text")] = 1.0
     source_text: SourceText | None = None
-    source_language: Annotated[str, doc("language of the lines, whose abbreviations end no sentence")] = ""
-    target_language: Annotated[str, doc("language of the translations")] = ""
-    description: Annotated[str, doc("device, precision and number of processes, for users")] = ""
+    source_language: Annotated[str, Doc("language of the lines, whose abbreviations end no sentence")] = ""
+    target_language: Annotated[str, Doc("language of the translations")] = ""
+    description: Annotated[str, Doc("device, precision and number of processes, for users")] = ""
 
     def __post_init__(self) -> None:
         """Validates the options."""

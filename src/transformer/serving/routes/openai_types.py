@@ -5,6 +5,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from transformer.options.fields import Positive
+from transformer.options.search import Seed, TopK, TopP
 from transformer.serving.errors import ServiceError
 
 REFUSED: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -55,9 +57,6 @@ class _Request(BaseModel):
 Texts = Annotated[list[str], Field(min_length=1)]
 TokenIds = list[int] | list[list[int]]
 Temperature = Annotated[float, Field(ge=0, le=2)]
-Probability = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=-(2**63) + 1, lt=2**63)]
 
 
 class GenerationRequest(_Request):
@@ -65,9 +64,9 @@ class GenerationRequest(_Request):
 
     n: Positive | None = None
     temperature: Temperature | None = None
-    top_p: Probability | None = None
-    top_k: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    seed: Seed | None = None
+    top_p: TopP | None = None
+    top_k: Annotated[TopK, Field(lt=2**31)] | None = None
+    seed: Annotated[Seed, Field(ge=-(2**63) + 1, lt=2**63)] | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

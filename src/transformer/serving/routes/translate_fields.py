@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel, ConfigDict, Field
 
+from transformer.options.fields import Count, Doc
+from transformer.options.search import Beam
 from transformer.serving.errors import ServiceError
 from transformer.serving.operations import Call
 from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
@@ -15,31 +18,34 @@ MAX_LENGTH_PENALTY: Final = 5.0
 
 
 class TranslateFields(BaseModel):
-    """Options of a translation beyond those of other servers.
-
-    Attributes:
-        beam: Beam size.
-        alternatives: Number of further translations of each text.
-        length_penalty: Exponent of the length penalty; larger values favour longer translations.
-        glossary: Target terms by source term, or the identifier of a stored glossary.
-        protected: Kinds of spans to keep unchanged: placeholders, tags, entities, urls, numbers.
-        banned: Phrases that must not occur.
-        pivot: Whether a pair without a model may be translated through a third language.
-        model: Name of the model; by default, the first one for the languages.
-        details: Whether scores, notes, alignments and numbers of tokens are returned.
-    """
+    """Options of a translation beyond those of other servers."""
 
     model_config = ConfigDict(extra="ignore")
 
-    beam: Annotated[int, Field(ge=1)] | None = None
-    alternatives: Annotated[int, Field(ge=0)] = 0
-    length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] | None = None
-    glossary: dict[str, str] | str | None = None
-    protected: list[str] = Field(default_factory=list[str])
-    banned: list[str] = Field(default_factory=list[str])
-    pivot: bool = False
-    model: str = ""
-    details: bool = False
+    beam: Beam | None = None
+    alternatives: Annotated[Count, Doc("number of further translations of each text")] = 0
+    length_penalty: (
+        Annotated[
+            float,
+            Ge(0),
+            Le(MAX_LENGTH_PENALTY),
+            Doc("exponent of the length penalty of the paper; larger values favour longer translations"),
+        ]
+        | None
+    ) = None
+    glossary: Annotated[
+        dict[str, str] | str | None,
+        Doc("target terms by source term, or the identifier of a glossary that was stored by `/v2/glossaries`"),
+    ] = None
+    protected: Annotated[
+        list[str], Doc("kinds of spans to keep unchanged: placeholders, tags, entities, urls, numbers")
+    ] = Field(default_factory=list[str])
+    banned: Annotated[list[str], Doc("words and phrases that must not occur")] = Field(default_factory=list[str])
+    pivot: Annotated[bool, Doc("whether a pair without a model may be translated through a third language")] = False
+    model: Annotated[str, Doc("name of the model; by default, the first one for the languages")] = ""
+    details: Annotated[
+        bool, Doc("whether scores, notes, word alignments, names of models and numbers of tokens are returned")
+    ] = False
 
 
 class Details(BaseModel):
