@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from transformer.cli.search import takes
+from transformer.cli.fields import takes
 from transformer.data.config import FILE_FORMATS, file_format
 from transformer.errors import ConfigError
 from transformer.run.recipe import load_recipe

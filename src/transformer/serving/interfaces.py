@@ -5,7 +5,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 Task = Literal["translate", "generate", "embed", "classify", "fill", "score"]
-"""Work that a model can do."""
+"""Work that a model can do.
+
+Results, one mapping per item:
+    translate: {"text", "score", "alternatives": [{"text", "score", "finished"}], "flags": [str], "copied": bool,
+        "alignment": [[source word, target word]] or None, "source_tokens": int, "target_tokens": int}
+    generate: {"alternatives": [{"text", "score" (None if a stop text was given), "finished", "tokens": int}],
+        "prompt_tokens": int}
+    embed: {"vector": [float], "tokens": int}
+    classify: {"labels": [{"label", "probability"}], "tokens": int}
+    fill: {"masks": [[{"token", "text", "probability"}]], "tokens": int}
+    score: {"score": float, "per_token": float, "tokens": int}
+Workers return {"error": `ServiceError.to_json()`} for an item that fails.
+Parts of a stream ("generate" alone): {"text": str, "tokens": int}, and last {"text": "", "finished": bool,
+    "prompt_tokens": int, "tokens": int in total}.
+"""
 Kind = Literal["encoder-decoder", "language model", "encoder", "image encoder"]
 """Kind of a model, as in `transformer.models.family`."""
 TASKS: Final[Mapping[str, tuple[Task, ...]]] = {
@@ -70,7 +84,8 @@ class Job:
         task: Work to do with the items.
         items: Units of work.
         client: Client (key or address), among whom the workers' time is divided fairly.
-        options: JSON-like options of the task, see `OPTIONS`. Jobs with equal options share batches.
+        options: JSON-like options of the task, see `transformer.serving.engine.options`. Jobs with equal options share
+            batches.
         deadline: Value of `time.monotonic()` after which nobody waits for the results; None for no limit.
     """
 
@@ -80,41 +95,6 @@ class Job:
     client: str = ""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     deadline: float | None = None
-
-
-OPTIONS: Final[Mapping[str, Sequence[str]]] = {
-    "translate": (
-        "beam", "n_best", "length_penalty", "glossary", "protected", "banned", "alignment", "seed", "temperature",
-    ),
-    "generate": ("max_tokens", "temperature", "top_p", "top_k", "n_best", "seed", "stop", "special_tokens"),
-    "embed": ("normalize",),
-    "classify": ("top",),
-    "fill": ("top",),
-    "score": (),
-}  # fmt: skip
-"""Options of each task; all may be left out.
-
-Most are fields of `Search`, `Sampling` and `Terminology`; a temperature of 0 is greedy search. These are the others:
-    length_penalty: exponent of the paper's length penalty, float
-    alignment: whether word alignments are returned, bool
-    stop: list of texts that end the continuation, which excludes them
-    special_tokens: whether names of special tokens in the prompt are these tokens, bool
-    normalize: whether vectors have length 1, bool
-    top: number of labels, or of guesses per mask, int
-
-Results, one mapping per item:
-    translate: {"text", "score", "alternatives": [{"text", "score", "finished"}], "flags": [str], "copied": bool,
-        "alignment": [[source word, target word]] or None, "source_tokens": int, "target_tokens": int}
-    generate: {"alternatives": [{"text", "score" (None if a stop text was given), "finished", "tokens": int}],
-        "prompt_tokens": int}
-    embed: {"vector": [float], "tokens": int}
-    classify: {"labels": [{"label", "probability"}], "tokens": int}
-    fill: {"masks": [[{"token", "text", "probability"}]], "tokens": int}
-    score: {"score": float, "per_token": float, "tokens": int}
-Workers return {"error": `ServiceError.to_json()`} for an item that fails.
-Parts of a stream ("generate" alone): {"text": str, "tokens": int}, and last {"text": "", "finished": bool,
-    "prompt_tokens": int, "tokens": int in total}.
-"""
 
 
 @dataclass(frozen=True)

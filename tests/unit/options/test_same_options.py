@@ -14,7 +14,7 @@ from transformer.pipelines import auto
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
-from transformer.serving.interfaces import OPTIONS
+from transformer.serving.engine.options import GenerateTaskOptions, TranslateTaskOptions
 from transformer.serving.routes.openai_types import ChatRequest, CompletionRequest
 from transformer.serving.routes.translate_fields import TranslateFields
 
@@ -80,8 +80,8 @@ def test_the_server_has_options_of_the_same_names() -> None:
     for model in (TranslateFields, CompletionRequest, ChatRequest):
         names = {OTHER_FIELDS.get(name, name) for name in model.model_fields}
         assert names - ONLY_FIELDS <= PYTHON
-    for task in ("translate", "generate"):
-        assert set(OPTIONS[task]) - ONLY_JOBS <= PYTHON
+    for job in (TranslateTaskOptions, GenerateTaskOptions):
+        assert set(facts_of(job)) - ONLY_JOBS <= PYTHON
     assert facts_of(TranslateFields)["beam"].metadata == facts_of(Search)["beam"].metadata
     for name in ("top_p", "top_k", "seed"):
         own, python = facts_of(CompletionRequest)[name], facts_of(Sampling)[name]

@@ -10,7 +10,7 @@ from transformer.decoding import Search
 from transformer.errors import ConfigError
 from transformer.options.search import MIN_TEMPERATURE, Sampling
 from transformer.pipelines.text_generation import Continuation, Generator
-from transformer.serving.engine.options import TaskOptions
+from transformer.serving.engine.options import GenerateTaskOptions, SearchTaskOptions
 from transformer.serving.engine.stop_texts import StopTexts, cut_at_stop
 from transformer.serving.errors import ServiceError
 
@@ -38,27 +38,21 @@ class GenerationOptions:
         return Generator(loaded.model, loaded.tokenizer, search=self.search, special_tokens=self.special_tokens)
 
 
-def generation_options(options: TaskOptions) -> GenerationOptions:
+def generation_options(options: GenerateTaskOptions) -> GenerationOptions:
     """Reads the options of continuations.
 
     Raises:
         ServiceError: An option is invalid.
     """
-    stops = options.texts("stop")
-    if not all(stops):
-        raise ServiceError("invalid_request", "stop contains an empty text; leave it out", param="stop")
-    n_best = options.integer("n_best", 1)
     try:
-        search = Search(beam=n_best, n_best=n_best, sampling=sampling_of(options))
+        sampling = sampling_of(options, top_k=options.top_k, top_p=options.top_p)
+        search = Search(beam=options.n_best, n_best=options.n_best, sampling=sampling)
     except ConfigError as error:
         raise options.refusal(error) from error
-    max_tokens = options.integer("max_tokens", 0)
-    return GenerationOptions(
-        search, max_tokens or None, stops, options.flag("special_tokens"), options.seed() is not None
-    )
+    return GenerationOptions(search, options.max_tokens, options.stop, options.special_tokens, options.seed is not None)
 
 
-def sampling_of(options: TaskOptions) -> Sampling | None:
+def sampling_of(options: SearchTaskOptions, **filters: Any) -> Sampling | None:
     """Returns the options for drawing tokens; None for a temperature of 0 (below `MIN_TEMPERATURE`), or without one.
 
     Without a seed, each call chooses another one.
@@ -66,19 +60,13 @@ def sampling_of(options: TaskOptions) -> Sampling | None:
     Raises:
         ConfigError: A value is out of its range.
     """
-    temperature = options.number("temperature", 0.0)
-    if temperature < MIN_TEMPERATURE:
+    if options.temperature < MIN_TEMPERATURE:
         return None
-    seed = options.seed()
-    return Sampling(
-        temperature=temperature,
-        top_k=options.integer("top_k", 0, least=0),
-        top_p=options.number("top_p", 1.0),
-        seed=secrets.randbits(32) if seed is None else seed,
-    )
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    return Sampling(temperature=options.temperature, seed=seed, **filters)
 
 
-def generate(generator: Generator, prompts: Sequence[str], options: TaskOptions) -> list[dict[str, Any]]:
+def generate(generator: Generator, prompts: Sequence[str], options: GenerateTaskOptions) -> list[dict[str, Any]]:
     """Returns the continuations of each prompt.
 
     Raises:
@@ -102,7 +90,7 @@ def generate(generator: Generator, prompts: Sequence[str], options: TaskOptions)
     return results
 
 
-def stream(generator: Generator, prompt: str, options: TaskOptions) -> Iterator[dict[str, Any]]:
+def stream(generator: Generator, prompt: str, options: GenerateTaskOptions) -> Iterator[dict[str, Any]]:
     """Yields the continuation of a prompt while it is generated, and last an empty text with the numbers of tokens.
 
     Raises:

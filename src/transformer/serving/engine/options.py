@@ -1,98 +1,129 @@
 """Options of a task, as a worker receives them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Final
+
+from annotated_types import Ge, Le, MinLen
+from pydantic import Strict, TypeAdapter, ValidationError
 
 from transformer.errors import TransformerError
+from transformer.options.fields import Positive
+from transformer.options.search import Beam, Seed, TopK, TopP
 from transformer.serving.errors import ServiceError
-from transformer.serving.interfaces import OPTIONS, Task
+from transformer.serving.interfaces import Task
 
-MAX_SEED = 2**63 - 1
+MAX_SEED: Final = 2**63 - 1
+
+Number = Annotated[float, Ge(0), Strict()]
+Count = Annotated[Positive, Strict()]
+Flag = Annotated[bool, Strict()]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """Checked access to the options of a task.
+    """Options of "score", which has none; those of the other tasks are subclasses."""
 
-    Args:
-        task: Task of the options.
-        values: Options, see `transformer.serving.interfaces.OPTIONS`; None stands for an option that was left out.
-
-    Raises:
-        ServiceError: An option is unknown.
-    """
-
-    task: Task
-    values: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        """Checks the names."""
-        for name in self.values:
-            if name not in OPTIONS[self.task]:
-                known = ", ".join(OPTIONS[self.task]) or "none"
-                raise ServiceError(
-                    "invalid_request", f"{name} is not an option of {self.task}; known: {known}", param=name
-                )
-
-    def integer(self, name: str, default: int, *, least: int = 1) -> int:
-        """Returns an option that is a whole number of at least `least`."""
-        value = self.values.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_SEED:
-            raise ServiceError("invalid_request", f"{name} is not a whole number of at least {least}", param=name)
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        """Returns an option that is a finite number of at least 0."""
-        value = self.values.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-            raise ServiceError("invalid_request", f"{name} is not a finite number of at least 0", param=name)
-        return float(value)
-
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        """Returns an option that is true or false."""
-        value = self.values.get(name)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise ServiceError("invalid_request", f"{name} is neither true nor false", param=name)
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Returns an option that is a list of texts; empty if it was left out."""
-        value = self.values.get(name)
-        if value is None:
-            return ()
-        if not is_list_of_texts(value):
-            raise ServiceError("invalid_request", f"{name} is not a list of texts", param=name)
-        return tuple(without_surrogates(text) for text in value)
-
-    def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
-        """Returns an option that is a list of pairs of texts; empty if it was left out."""
-        value = self.values.get(name)
-        if value is None:
-            return ()
-        if not isinstance(value, list | tuple) or not all(is_list_of_texts(pair) and len(pair) == 2 for pair in value):
-            raise ServiceError("invalid_request", f"{name} is not a list of pairs of texts", param=name)
-        return tuple((without_surrogates(first), without_surrogates(second)) for first, second in value)
-
-    def seed(self) -> int | None:
-        """Returns the seed; None if it was left out."""
-        return None if self.values.get("seed") is None else self.integer("seed", 0, least=-MAX_SEED)
+    __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
 
     def refusal(self, error: TransformerError) -> ServiceError:
         """Returns the error for the client whose options the package refuses, e.g. with `beam=0 is below 1; ...`."""
         name = str(error).partition("=")[0]
-        return ServiceError("invalid_request", str(error), param=name if name in OPTIONS[self.task] else None)
+        is_known = name in {field.name for field in fields(self)}
+        return ServiceError("invalid_request", str(error), param=name if is_known else None)
 
 
-def is_list_of_texts(value: Any) -> bool:
-    """Whether a JSON-like value is a list of texts."""
-    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+@dataclass(frozen=True, kw_only=True)
+class SearchTaskOptions(TaskOptions):
+    """Options of tasks that search; a temperature of 0 is greedy search, and without a seed, each call chooses one."""
+
+    n_best: Count = 1
+    temperature: Number = 0.0
+    seed: Annotated[Seed, Ge(-MAX_SEED), Le(MAX_SEED), Strict()] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateTaskOptions(SearchTaskOptions):
+    """Options of "translate".
+
+    Attributes:
+        beam: Beam size; None is that of the translator.
+        length_penalty: Exponent of the paper's length penalty; None is that of the translator.
+        glossary: Pairs of source and target term.
+        protected: Kinds of spans to keep unchanged.
+        banned: Phrases that must not occur.
+        alignment: Whether word alignments are returned.
+    """
+
+    beam: Annotated[Beam, Strict()] | None = None
+    length_penalty: Number | None = None
+    glossary: tuple[tuple[str, str], ...] = ()
+    protected: tuple[str, ...] = ()
+    banned: tuple[str, ...] = ()
+    alignment: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateTaskOptions(SearchTaskOptions):
+    """Options of "generate".
+
+    Attributes:
+        max_tokens: Maximum number of tokens; None is as many as the model has positions for.
+        stop: Texts that end the continuation, which excludes them.
+        special_tokens: Whether names of special tokens in the prompt are these tokens.
+    """
+
+    max_tokens: Count | None = None
+    top_k: Annotated[TopK, Strict()] = 0
+    top_p: Annotated[TopP, Strict()] = 1.0
+    stop: tuple[Annotated[str, MinLen(1)], ...] = ()
+    special_tokens: Flag = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedTaskOptions(TaskOptions):
+    """Options of "embed": whether vectors have length 1."""
+
+    normalize: Flag = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopTaskOptions(TaskOptions):
+    """Options of "classify" and "fill": the number of labels, or of guesses per mask."""
+
+    top: Count = 5
+
+
+ADAPTERS: Final[Mapping[Task, TypeAdapter[Any]]] = {
+    "translate": TypeAdapter(TranslateTaskOptions),
+    "generate": TypeAdapter(GenerateTaskOptions),
+    "embed": TypeAdapter(EmbedTaskOptions),
+    "classify": TypeAdapter(TopTaskOptions),
+    "fill": TypeAdapter(TopTaskOptions),
+    "score": TypeAdapter(TaskOptions),
+}
+
+
+def read_options(task: Task, values: Mapping[str, Any]) -> Any:
+    """Returns the options of a task; None stands for an option that was left out.
+
+    Raises:
+        ServiceError: An option is unknown or wrong.
+    """
+    chosen = {name: _cleaned(value) for name, value in values.items() if value is not None}
+    try:
+        return ADAPTERS[task].validate_python(chosen)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = str(problem["loc"][0])
+        raise ServiceError("invalid_request", f"{name} of {task}: {problem['msg']}", param=name) from None
+
+
+def _cleaned(value: Any) -> Any:
+    """Returns a JSON-like value whose texts have no surrogates."""
+    if isinstance(value, list | tuple):
+        return [_cleaned(entry) for entry in value]
+    return without_surrogates(value) if isinstance(value, str) else value
 
 
 def without_surrogates(text: str) -> str:

@@ -10,7 +10,7 @@ from transformer.pipelines.classification import TextEncoder
 from transformer.pipelines.text_generation import Generator
 from transformer.pipelines.translation.translator import Translator
 from transformer.serving.engine import encoding, generation, translating
-from transformer.serving.engine.options import TaskOptions, without_surrogates
+from transformer.serving.engine.options import read_options, without_surrogates
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Task
 
@@ -27,7 +27,7 @@ def run_task(pipeline: Any, task: Task, items: Sequence[Item], options: Mapping[
         pipeline: `Translator`, `Generator` or `TextEncoder` of the model.
         task: Work to do with the items.
         items: Units of work.
-        options: Options of the task, see `transformer.serving.interfaces.OPTIONS`.
+        options: Options of the task, see `transformer.serving.engine.options`.
 
     Returns:
         JSON-like results in the form that `transformer.serving.interfaces` describes; that of an item that fails is
@@ -36,7 +36,7 @@ def run_task(pipeline: Any, task: Task, items: Sequence[Item], options: Mapping[
     Raises:
         ServiceError: An option is invalid, or the model does not do this work.
     """
-    run = _runner(pipeline, task, TaskOptions(task, options))
+    run = _runner(pipeline, task, read_options(task, options))
     try:
         return run(items)
     except ServiceError:
@@ -60,7 +60,7 @@ def stream_task(pipeline: Any, item: Item, options: Mapping[str, Any]) -> Iterat
     """
     _check(pipeline, Generator, "generate")
     try:
-        yield from generation.stream(pipeline, without_surrogates(item.text), TaskOptions("generate", options))
+        yield from generation.stream(pipeline, without_surrogates(item.text), read_options("generate", options))
     except ServiceError:
         raise
     except Exception as error:
@@ -81,7 +81,7 @@ def service_error(error: Exception) -> ServiceError:
     return ServiceError("internal", f"{type(error).__name__} while the request was processed; the log says where")
 
 
-def _runner(pipeline: Any, task: Task, options: TaskOptions) -> Callable[[Sequence[Item]], list[dict[str, Any]]]:
+def _runner(pipeline: Any, task: Task, options: Any) -> Callable[[Sequence[Item]], list[dict[str, Any]]]:
     """Returns the function that runs the items of a task.
 
     Raises:

@@ -14,7 +14,7 @@ from transformer.pipelines.translation.scoring import PairScore, score_pairs
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
 from transformer.serving.engine.generation import sampling_of
-from transformer.serving.engine.options import TaskOptions, without_surrogates
+from transformer.serving.engine.options import TranslateTaskOptions, without_surrogates
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item
 
@@ -22,7 +22,7 @@ MIN_SCORE: Final = -1e9
 """Score of a translation that the model holds impossible, since JSON has no infinity."""
 
 
-def translate(translator: Translator, items: Sequence[Item], options: TaskOptions) -> list[dict[str, Any]]:
+def translate(translator: Translator, items: Sequence[Item], options: TranslateTaskOptions) -> list[dict[str, Any]]:
     """Returns the translation of each line.
 
     Raises:
@@ -30,11 +30,10 @@ def translate(translator: Translator, items: Sequence[Item], options: TaskOption
         ConfigError: Prefixes are combined with a shortlist.
     """
     search, terminology = _search_of(translator, options), _terminology_of(options)
-    with_alignment = options.flag("alignment")
     lines = [without_surrogates(item.text) for item in items]
     prefixes = [without_surrogates(item.prefix) for item in items]
     # A client who chose the seed gets the same translation in any batch, so its lines are all the first of a text.
-    is_alone = options.seed() is not None and search.sampling is not None
+    is_alone = options.seed is not None and search.sampling is not None
     batches = [slice(i, i + 1) for i in range(len(lines))] if is_alone else [slice(None)]
     results: list[dict[str, Any]] = []
     for batch in batches:
@@ -46,7 +45,7 @@ def translate(translator: Translator, items: Sequence[Item], options: TaskOption
         except (ConfigError, DataError) as error:
             raise options.refusal(error) from error
         for translation in translations:
-            links = word_alignment(translator, translation) if with_alignment else None
+            links = word_alignment(translator, translation) if options.alignment else None
             results.append(_result(translation, links))
     return results
 
@@ -64,31 +63,30 @@ def _score_result(result: PairScore) -> dict[str, Any]:
     return {"score": _finite(result.score), "per_token": _finite(result.per_token), "tokens": len(result.token_scores)}
 
 
-def _terminology_of(options: TaskOptions) -> Terminology | None:
+def _terminology_of(options: TranslateTaskOptions) -> Terminology | None:
     """Returns the terminology of a request; None for that of the translator.
 
     Raises:
         ServiceError: A term or the kind of a span is invalid.
     """
     try:
-        terminology = Terminology(options.texts("banned"), options.pairs("glossary"), options.texts("protected"))
+        terminology = Terminology(options.banned, options.glossary, options.protected)
     except (ConfigError, DataError) as error:
         raise options.refusal(error) from error
     return terminology if terminology.is_active else None
 
 
-def _search_of(translator: Translator, options: TaskOptions) -> Search:
+def _search_of(translator: Translator, options: TranslateTaskOptions) -> Search:
     """Returns the search of a request.
 
     Raises:
         ServiceError: An option is invalid.
     """
-    n_best = options.integer("n_best", 1)
-    beam = options.integer("beam", max(translator.search.beam, n_best))
-    changes: dict[str, Any] = {"beam": beam, "n_best": n_best}
+    beam = options.beam or max(translator.search.beam, options.n_best)
+    changes: dict[str, Any] = {"beam": beam, "n_best": options.n_best}
     try:
-        if options.values.get("length_penalty") is not None:
-            changes["length_penalty"] = paper_length_penalty(options.number("length_penalty", 0.0))
+        if options.length_penalty is not None:
+            changes["length_penalty"] = paper_length_penalty(options.length_penalty)
         return replace(translator.search, **changes, sampling=sampling_of(options))
     except (ConfigError, DataError) as error:
         raise options.refusal(error) from error
