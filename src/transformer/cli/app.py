@@ -39,7 +39,9 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     for name in commands:
         function = MODULES.get(name, name)
         module = import_module(f"transformer.cli.{function}")
-        app.command(name, cls=HelpfulCommand, epilog=getattr(module, "EPILOG", None))(getattr(module, function))
+        command = getattr(module, function)
+        summary = (command.__doc__ or "").splitlines()[0].partition(". ")[0].removesuffix(".")
+        app.command(name, cls=HelpfulCommand, short_help=summary, epilog=getattr(module, "EPILOG", None))(command)
     return app
 
 

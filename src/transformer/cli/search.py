@@ -141,10 +141,11 @@ SAMPLING = "Sampling"
 SampleOption = Annotated[
     bool,
     typer.Option(
-        "--sample", help="draw tokens; --beam is then the number of samples, and only then these options have an "
-        "effect", rich_help_panel=SAMPLING,
+        "--sample",
+        help="draw tokens, by --temperature and the like; --beam is then the number of samples",
+        rich_help_panel=SAMPLING,
     ),
-]  # fmt: skip
+]
 GROUPS_DIVERSITY = 0.5
 """Penalty of diverse groups without --diversity."""
 
