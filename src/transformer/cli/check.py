@@ -14,6 +14,7 @@ from transformer.cli.corpus import takes_corpus
 from transformer.cli.files import check_files
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
+from transformer.cli.translate import OutputOption
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.data.config import FILE_FORMATS, DataConfig, file_format
 from transformer.errors import ConfigError
@@ -38,9 +39,7 @@ def check(
     output_format: Annotated[
         str | None, typer.Option("--format", help="format of the report: 'text' (default), 'json' or 'html'")
     ] = None,
-    output_path: Annotated[
-        Path | None, typer.Option("--output", help="file to write; standard output if not given")
-    ] = None,
+    output_path: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="same as --format json")] = False,
     *,
     corpus: "Corpus",

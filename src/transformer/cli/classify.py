@@ -14,7 +14,7 @@ from transformer.cli.generate import PrecisionOption
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar, progress_bar_beside
-from transformer.cli.translate import InvalidOption, ModelArgument
+from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, printable
 
@@ -33,9 +33,7 @@ def classify(
     input_path: Annotated[
         Path | None, typer.Option("--input", help="file of texts, one per line; standard input if no texts are given")
     ] = None,
-    output_path: Annotated[
-        Path | None, typer.Option("--output", help="file to write; standard output if not given")
-    ] = None,
+    output_path: OutputOption = None,
     output_format: Annotated[
         Literal["text", "jsonl"] | None,
         typer.Option("--format", help="text (default), or jsonl: one object per input, with all probabilities"),

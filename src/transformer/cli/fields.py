@@ -62,7 +62,7 @@ def collects(
             is_left_out = {name: value == [] or value is defaults.get(name, ...) for name, value in arguments.items()}
             return make(**{name: value for name, value in arguments.items() if not is_left_out[name]})
 
-        _sign(run, [*parameters_of(make), *options])
+        sign(run, [*parameters_of(make), *options])
         return run
 
     return with_options
@@ -87,7 +87,7 @@ def takes(name: str, make: Callable[..., object], panel: str | None = None) -> C
             value = make(**{option.name: arguments.pop(option.name) for option in options})
             command(**arguments, **{name: value})
 
-        _sign(run, [*(parameter for parameter in parameters_of(command) if parameter.name != name), *options])
+        sign(run, [*(parameter for parameter in parameters_of(command) if parameter.name != name), *options])
         return run
 
     return with_options
@@ -102,7 +102,7 @@ def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter]:
     ]
 
 
-def _sign(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+def sign(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
     """Gives a function other parameters, as `inspect` and typer see them."""
     function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

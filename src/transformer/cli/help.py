@@ -33,10 +33,11 @@ class HelpfulCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes arguments and options."""
-        first = (*FIRST.get(self.name or "", ()), "help")
+        first = FIRST.get(self.name or "", ())
+        first = (*first, "help") if first else ()
         rows: dict[str, dict[str, Any]] = {"Arguments": {}, "Options": dict.fromkeys(first), MORE: {}}
         for parameter in self.get_params(ctx):
-            panel = getattr(parameter, "rich_help_panel", None) or (MORE if first[1:] else "Options")
+            panel = getattr(parameter, "rich_help_panel", None) or (MORE if first else "Options")
             if parameter.param_type_name == "argument":
                 panel = "Arguments"
             elif parameter.name in first:

@@ -17,6 +17,7 @@ from transformer.cli.translate import (
     CHUNK_LINES,
     InvalidOption,
     ModelArgument,
+    OutputOption,
     invalid_choice,
 )
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
@@ -36,9 +37,7 @@ def score(
     ] = None,
     source: Annotated[Path | None, typer.Option(help="source text, plain or compressed")] = None,
     target: Annotated[Path | None, typer.Option(help="its translation, aligned line by line")] = None,
-    output_path: Annotated[
-        Path | None, typer.Option("--output", help="file to write; standard output if not given")
-    ] = None,
+    output_path: OutputOption = None,
     invalid_utf8: InvalidOption = "error",
     per_token: Annotated[
         bool, typer.Option("--per-token", help="divide by the number of tokens, to compare lines of different lengths")

@@ -114,7 +114,7 @@ SPEED = "Models and speed"
     LoadingOptions,
     {SPEED: ("precision", "workers", "shortlist", "ensemble", "deterministic", "task", "device", "split", "copy")},
 )
-def loading_of(average: AverageOption = None, **options: Any) -> Loading:
+def loading_of(average: Annotated[Average | None, option(Search, "average")] = None, **options: Any) -> Loading:
     """Builds the loading options from the command line.
 
     Raises:

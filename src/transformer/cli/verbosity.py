@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.fields import sign
 from transformer.errors import LOGGER, ConfigError, escape_controls
 
 QuietOption = Annotated[bool, typer.Option("--quiet", help="print nothing but the results and errors")]
@@ -42,9 +43,7 @@ def takes_verbosity(command: Callable[..., None]) -> Callable[..., None]:
         for name, annotation in (("quiet", QuietOption), ("verbose", VerboseOption))
         if name not in parameters
     ]
-    signature = inspect.Signature([*parameters.values(), *added])
-    run.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in signature.parameters.values()}
+    sign(run, [*parameters.values(), *added])
     return run
 
 
