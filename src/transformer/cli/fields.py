@@ -48,8 +48,7 @@ def collects(
     flags, metavars, facts = flags or {}, metavars or {}, facts_of(config)
     options = [
         _parameter(
-            facts[name],
-            option(config, name, *filter(None, [flags.get(name)]), panel=panel, metavar=metavars.get(name)),
+            facts[name], option(config, name, *filter(None, [flags.get(name)]), panel=panel, metavar=metavars.get(name))
         )
         for panel, names in panels.items()
         for name in names

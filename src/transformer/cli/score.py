@@ -13,13 +13,7 @@ from transformer.cli.files import check_files
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
-from transformer.cli.translate import (
-    CHUNK_LINES,
-    InvalidOption,
-    ModelArgument,
-    OutputOption,
-    invalid_choice,
-)
+from transformer.cli.translate import CHUNK_LINES, InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
 from transformer.options.search import GREEDY

@@ -12,7 +12,7 @@ from transformer.cli.kernel_note import note_missing_kernels
 from transformer.errors import BundleError, ConfigError
 from transformer.options.fields import facts_of
 from transformer.options.length_penalties import length_normalization, paper_length_penalty
-from transformer.options.search import Average, Sampling, Search
+from transformer.options.search import GREEDY, Average, Sampling, Search
 from transformer.options.translation import Device, LoadingOptions
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def with_average(search: Search, average: Average | None, ensemble: Sequence[Pat
     Raises:
         ConfigError: The ensemble is empty.
     """
-    refuse_average(average, ensemble)
+    if average is not None and not ensemble:
+        raise ConfigError("--average has no effect without --ensemble; add a model to it")
     return search if average is None else replace(search, average=average)
 
 
@@ -57,16 +58,6 @@ def language_of(option: str, tag: str | None) -> str | None:
     if language is None:
         raise ConfigError(f"{option}={tag!r} is not a language tag (BCP 47); write e.g. en, de or zh-Hant")
     return language
-
-
-def refuse_average(average: str | None, ensemble: Sequence[Path] | None) -> None:
-    """Rejects an average without an ensemble.
-
-    Raises:
-        ConfigError: The ensemble is empty.
-    """
-    if average is not None and not ensemble:
-        raise ConfigError("--average has no effect without --ensemble; add a model to it")
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ def loading_of(average: Annotated[Average | None, option(Search, "average")] = N
     """
     from transformer.text.lines import check_utf8
 
-    refuse_average(average, options.get("ensemble"))
+    with_average(GREEDY, average, options.get("ensemble"))
     check_utf8(options.get("task", ""), "the task")
     return Loading(options, average)
 
@@ -134,8 +125,7 @@ LengthPenaltyOption = Annotated[
     typer.Option(help="paper: score / ((5 + length) / 6)^alpha; normalize: score / length^alpha"),
 ]
 AlphaOption = Annotated[
-    float | None,
-    typer.Option(min=0, help="exponent of the length penalty; default: 0.6 for paper, 1 for normalize"),
+    float | None, typer.Option(min=0, help="exponent of the length penalty; default: 0.6 for paper, 1 for normalize")
 ]
 SAMPLING = "Sampling"
 SampleOption = Annotated[

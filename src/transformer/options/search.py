@@ -147,8 +147,7 @@ class Search:
         bool, Doc("count a hypothesis that reaches the maximum of tokens as finished, not as worse than finished ones")
     ] = False
     retry_degenerate: Annotated[
-        bool,
-        Doc("search again if a translation loops, does not end, is empty, or changes a number or an address"),
+        bool, Doc("search again if a translation loops, does not end, is empty, or changes a number or an address")
     ] = True
 
     def __post_init__(self) -> None:

@@ -29,20 +29,14 @@ PROTECTED_KINDS: Final = ("placeholders", "tags", "entities", "urls", "numbers")
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """Options of a translation that every interface maps its own options to.
+    """Options of a translation that every interface maps its own options to; see also `TranslateFields`.
 
     Attributes:
         beam: Beam size; None is the server's.
         n_best: Number of translations of a text, the best included.
-        glossary: Pairs of source and target term.
-        protected: Kinds of spans to keep unchanged, see `Terminology.protected`.
-        banned: Phrases that must not occur.
         alignment: Whether word alignments are returned; texts with markup have none.
         markup: How the markup of the texts is read; None for plain text.
         may_join_lines: Whether a line end is a space, except beside an empty line.
-        model: Name of the model to use; empty chooses one by the languages.
-        may_pivot: Whether a pair without a model may be translated through a third language.
-        length_penalty: Exponent of the paper's length penalty; None is the default.
     """
 
     beam: int | None = None
