@@ -1,11 +1,24 @@
 """Kinds of models: the settings that tasks and pipelines read of any family of a kind."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
+
+from pydantic import Field
 
 from transformer.config import Config
 from transformer.errors import ConfigError
 
 Part = TypeVar("Part")
+Activation = Annotated[
+    Literal["relu", "silu", "gelu", "gelu_tanh"],
+    Field(description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"),
+]
+Dropout = Annotated[float, Field(ge=0, lt=1, description="dropout probability of residual connections and embeddings")]
+SourceLength = Annotated[
+    int, Field(ge=2, description="maximum source length in tokens, EOS included; longer training pairs are dropped")
+]
+TargetLength = Annotated[
+    int, Field(ge=2, description="maximum target length in tokens, EOS included; longer training pairs are dropped")
+]
 
 
 def required_part(part: Part | None, name: str) -> Part:

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from transformer.config import Layers
-from transformer.models.kinds import EncoderConfig
+from transformer.models.kinds import Activation, Dropout, EncoderConfig
 
 
 class BertConfig(EncoderConfig):
@@ -18,16 +18,12 @@ class BertConfig(EncoderConfig):
     N: Layers = Field(default=12, description="number of layers")
     h: int = Field(default=12, ge=1, description="number of attention heads")
     d_ff: int = Field(default=3072, ge=1, description="inner size of the feed-forward networks")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
-        default="gelu", description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"
-    )
+    activation: Activation = "gelu"
     token_types: int = Field(
         default=2, ge=1, description="number of token types (segments): 0 is the first text, 1 the second"
     )
     eps: float = Field(default=1e-12, gt=0, description="epsilon of layer normalization")
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
-    )
+    dropout: Dropout = 0.1
     attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout probability of attention weights")
     head_dropout: float | None = Field(
         default=None, ge=0, lt=1, description="dropout probability before the classification head; dropout if not set"

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from transformer.config import Layers
-from transformer.models.kinds import LanguageModelConfig
+from transformer.models.kinds import Activation, LanguageModelConfig
 
 
 class GptConfig(LanguageModelConfig):
@@ -20,10 +20,7 @@ class GptConfig(LanguageModelConfig):
     d_ff: int | None = Field(
         default=None, ge=1, description="inner size of the feed-forward networks; 4 * d_model if not set"
     )
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
-        default="gelu_tanh",
-        description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh",
-    )
+    activation: Activation = "gelu_tanh"
     eps: float = Field(default=1e-5, gt=0, description="epsilon of layer normalization")
     dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout probability of residual connections")
     embedding_dropout: float | None = Field(

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from transformer.config import Layers
-from transformer.models.kinds import LanguageModelConfig
+from transformer.models.kinds import Dropout, LanguageModelConfig
 
 
 class LlamaConfig(LanguageModelConfig):
@@ -31,9 +31,7 @@ class LlamaConfig(LanguageModelConfig):
     )
     base: float = Field(default=10000.0, gt=0, description="base of the rotary position frequencies (RoPE theta)")
     eps: float = Field(default=1e-6, gt=0, description="epsilon of RMS normalization")
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
-    )
+    dropout: Dropout = 0.0
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
     share_embeddings: bool = Field(default=False, description="tie the input embedding and the output projection")
     bos_id: int | None = Field(default=None, ge=0, description="id of the BOS token; the tokenizer's if not set")

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from transformer.config import Layers
 from transformer.errors import ConfigError
-from transformer.models.kinds import EncoderDecoderConfig
+from transformer.models.kinds import Activation, Dropout, EncoderDecoderConfig
 
 
 class MarianConfig(EncoderDecoderConfig):
@@ -36,17 +36,13 @@ class MarianConfig(EncoderDecoderConfig):
     decoder_d_ff: int | None = Field(
         default=None, ge=1, description="inner size of the decoder's feed-forward networks; d_ff if not set"
     )
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
-        default="silu", description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"
-    )
+    activation: Activation = "silu"
     scale_embedding: bool = Field(default=True, description="multiply embeddings by sqrt(d_model)")
     share_embeddings: Literal["none", "target", "all"] = Field(
         default="all",
         description="shared matrices: none, target (target embedding and output) or all (source embedding too)",
     )
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
-    )
+    dropout: Dropout = 0.1
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
     activation_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="dropout probability after the activation in the feed-forward networks"

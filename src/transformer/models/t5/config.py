@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from transformer.config import Layers
-from transformer.models.kinds import EncoderDecoderConfig
+from transformer.models.kinds import Activation, Dropout, EncoderDecoderConfig, SourceLength, TargetLength
 
 
 class T5Config(EncoderDecoderConfig):
@@ -13,16 +13,8 @@ class T5Config(EncoderDecoderConfig):
 
     family: Literal["t5"] = "t5"
     vocab_size: int | None = Field(default=None, ge=1, description="vocabulary size; set by the tokenizer")
-    src_seq_len: int = Field(
-        default=512,
-        ge=2,
-        description="maximum source length in tokens, EOS included; longer training pairs are dropped",
-    )
-    tgt_seq_len: int = Field(
-        default=512,
-        ge=2,
-        description="maximum target length in tokens, EOS included; longer training pairs are dropped",
-    )
+    src_seq_len: SourceLength = 512
+    tgt_seq_len: TargetLength = 512
     d_model: int = Field(default=512, ge=1, description="hidden size of the model")
     d_k: int | None = Field(default=None, ge=1, description="size of an attention head; d_model / h if not set")
     N: Layers = Field(default=6, description="number of encoder layers, and of decoder layers")
@@ -30,18 +22,13 @@ class T5Config(EncoderDecoderConfig):
     h: int = Field(default=8, ge=1, description="number of attention heads")
     d_ff: int = Field(default=1024, ge=1, description="inner size of the feed-forward networks")
     gated: bool = Field(default=True, description="use gated feed-forward networks, as in T5 version 1.1")
-    activation: Literal["relu", "silu", "gelu", "gelu_tanh"] = Field(
-        default="gelu_tanh",
-        description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh",
-    )
+    activation: Activation = "gelu_tanh"
     buckets: int = Field(default=32, ge=4, description="number of relative position buckets")
     max_distance: int = Field(
         default=128, ge=4, description="relative distance beyond which all positions share the last bucket"
     )
     eps: float = Field(default=1e-6, gt=0, description="epsilon of RMS normalization")
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
-    )
+    dropout: Dropout = 0.1
     attention_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout probability of attention weights")
     activation_dropout: float = Field(
         default=0.1, ge=0, lt=1, description="dropout probability inside the feed-forward networks"

@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from transformer.config import Layers
-from transformer.models.kinds import EncoderDecoderConfig
+from transformer.models.kinds import Dropout, EncoderDecoderConfig, SourceLength, TargetLength
 
 
 class TransformerConfig(EncoderDecoderConfig):
@@ -17,25 +17,15 @@ class TransformerConfig(EncoderDecoderConfig):
     family: Literal["transformer"] = "transformer"
     src_vocab_size: int | None = Field(default=None, ge=1, description="source vocabulary size; set by the tokenizer")
     tgt_vocab_size: int | None = Field(default=None, ge=1, description="target vocabulary size; set by the tokenizer")
-    src_seq_len: int = Field(
-        default=512,
-        ge=2,
-        description="maximum source length in tokens, EOS included; longer training pairs are dropped",
-    )
-    tgt_seq_len: int = Field(
-        default=512,
-        ge=2,
-        description="maximum target length in tokens, EOS included; longer training pairs are dropped",
-    )
+    src_seq_len: SourceLength = 512
+    tgt_seq_len: TargetLength = 512
     d_model: int = Field(default=512, ge=2, description="hidden size of the model")
     N: Layers = Field(default=6, description="number of encoder layers, and of decoder layers")
     encoder_layers: Layers | None = Field(default=None, description="number of encoder layers; N if not set")
     decoder_layers: Layers | None = Field(default=None, description="number of decoder layers; N if not set")
     h: int = Field(default=8, ge=1, description="number of attention heads")
     d_ff: int = Field(default=2048, ge=1, description="inner size of the feed-forward networks")
-    dropout: float = Field(
-        default=0.1, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
-    )
+    dropout: Dropout = 0.1
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
     activation_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="dropout probability after the activation in the feed-forward networks"

@@ -5,10 +5,9 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from transformer.config import Layers
-from transformer.models.kinds import ImageEncoderConfig
+from transformer.models.kinds import Activation, Dropout, ImageEncoderConfig
 
 Pair = tuple[int, int]
-Activation = Literal["relu", "silu", "gelu", "gelu_tanh"]
 
 
 class VitConfig(ImageEncoderConfig):
@@ -30,14 +29,10 @@ class VitConfig(ImageEncoderConfig):
     N: Layers = Field(default=12, description="number of layers")
     h: int = Field(default=12, ge=1, description="number of attention heads")
     d_ff: int = Field(default=3072, ge=1, description="inner size of the feed-forward networks")
-    activation: Activation = Field(
-        default="gelu", description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"
-    )
+    activation: Activation = "gelu"
     attention_bias: bool = Field(default=True, description="use biases in W_q, W_k and W_v")
     eps: float = Field(default=1e-12, gt=0, description="epsilon of layer normalization")
-    dropout: float = Field(
-        default=0.0, ge=0, lt=1, description="dropout probability of residual connections and embeddings"
-    )
+    dropout: Dropout = 0.0
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
     pooler_size: int | None = Field(
         default=None,
