@@ -17,7 +17,6 @@ from transformer.text.lines import Invalid, is_overlong, read_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as parquet
 
 Columns = tuple[int | str, int | str]
 Rows = Iterator[tuple[int, list[str]]]
@@ -253,8 +252,9 @@ def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bo
 
     try:
         with path.open("rb") as file, parquet.ParquetFile(file) as table:
+            leaves = [table.schema.column(index).path for index in range(len(table.schema))]
             for name in columns:
-                check_column_name(path, name, _leaf_columns(table), "")
+                check_column_name(path, name, leaves, "")
             for batch in table.iter_batches(batch_size=4096, columns=[str(name) for name in columns]):
                 first, second = (str(name) for name in columns)
                 sides = _column(batch, first, path), _column(batch, second, path, may_be_numbers=labels)
@@ -270,10 +270,6 @@ def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bo
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "damaged or cut short"
         raise DataError(f"{path}: {reason}; check the file") from error
-
-
-def _leaf_columns(table: "parquet.ParquetFile") -> list[str]:
-    return [table.schema.column(index).path for index in range(len(table.schema))]
 
 
 def _column(batch: "pa.RecordBatch", name: str, path: Path, *, may_be_numbers: bool = False) -> list[str]:

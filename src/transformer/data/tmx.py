@@ -156,14 +156,14 @@ class _Units:
         first, second = self._languages
         languages = ", ".join(f"{name} ({count:,})" for name, count in self._n_segments.most_common(MAX_LANGUAGES))
         more = ", ..." if len(self._n_segments) > MAX_LANGUAGES else ""
-        others = "which it holds in other units only" if self._holds_both() else f"it holds {languages or 'none'}{more}"
+        holds_both = all(
+            any(_matches_language(name, wanted) for name in self._n_segments) for wanted in self._languages
+        )
+        others = "which it holds in other units only" if holds_both else f"it holds {languages or 'none'}{more}"
         raise DataError(
             f"{self._path}: no unit has a segment in {first!r} and one in {second!r}; {others}; choose two of its "
             "languages, e.g. --languages en,de"
         )
-
-    def _holds_both(self) -> bool:
-        return all(any(_matches_language(name, wanted) for name in self._n_segments) for wanted in self._languages)
 
     def _doctype(self, name: str, system: str | None, public: str | None, has_internal_subset: int) -> None:
         if has_internal_subset:

@@ -334,7 +334,8 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     from markupsafe import Markup  # only where a page is written
 
     environment = template_environment("transformer.inspection")
-    style, *scripts = (_template_text(environment, name) for name in ("inspect.css", *SCRIPTS))
+    loader: Any = environment.loader
+    style, *scripts = (loader.get_source(environment, name)[0] for name in ("inspect.css", *SCRIPTS))
     style, script = style_sheet() + style, "\n".join(scripts)
     facts = json_for_script(_with_formulas_once(data.facts))
     if limit is None:
@@ -368,10 +369,6 @@ def _with_formulas_once(facts: Facts) -> dict[str, object]:
         for step in facts["steps"]
     ]  # fmt: skip
     return {**facts, "steps": steps, "formulas": [*numbers]}
-
-
-def _template_text(environment: Any, name: str) -> str:
-    return environment.loader.get_source(environment, name)[0]
 
 
 def _content_hash(text: str) -> str:

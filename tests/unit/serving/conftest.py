@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the engine."""
+"""Fixtures of the tests of the server."""
 
 from pathlib import Path
 
@@ -6,6 +6,12 @@ import pytest
 
 import transformer
 from serving_engines import LINES, TRANSLATOR, write_random_model
+from serving_fakes import FakeEngine
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine()
 
 
 @pytest.fixture(scope="session")

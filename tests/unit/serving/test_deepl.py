@@ -18,11 +18,6 @@ from transformer.serving.settings import Limits
 
 
 @pytest.fixture(scope="module")
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture(scope="module")
 def address(engine: FakeEngine) -> Iterator[str]:
     with running_app(fake_services(engine, limits=Limits(glossaries=5, glossary_terms=20))) as url:
         yield url

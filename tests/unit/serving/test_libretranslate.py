@@ -17,11 +17,6 @@ DOG = {"q": "A dog", "source": "en", "target": "de"}
 
 
 @pytest.fixture(scope="module")
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture(scope="module")
 def address(engine: FakeEngine) -> Iterator[str]:
     with running_app(fake_services(engine, limits=Limits(characters=5000, alternatives=3))) as url:
         yield url

@@ -27,11 +27,6 @@ MARKED = "#{} .marked-word"
 
 
 @pytest.fixture(scope="module")
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture(scope="module")
 def address(engine: FakeEngine) -> Iterator[str]:
     with running_app(fake_services(engine)) as address:
         yield address

@@ -32,7 +32,7 @@ class WeightPacker:
         return self._pack([weight], [], "none")
 
     def _pack(self, weights: Sequence[Tensor], biases: Sequence[Tensor], activation: str) -> PackedLinear:
-        bias = None if not biases else biases[0] if len(biases) == 1 else _concatenated(biases)
+        bias = None if not biases else biases[0] if len(biases) == 1 else torch.cat([bias.detach() for bias in biases])
         if len(weights) > 1:
             return PackedLinear(*map(self._weight_of, weights), bias=bias, activation=activation)
         key = id(weights[0])
@@ -40,7 +40,3 @@ class WeightPacker:
             self._packed[key] = weights[0], PackedLinear(self._weight_of(weights[0]))
         packed = self._packed[key][1]
         return packed if bias is None and activation == "none" else packed.with_activation(bias, activation)
-
-
-def _concatenated(biases: Sequence[Tensor]) -> Tensor:
-    return torch.cat([bias.detach() for bias in biases])

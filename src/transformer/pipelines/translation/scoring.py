@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from transformer.blocks import causal_mask, padding_mask
@@ -135,13 +134,9 @@ def token_scores(
     ):
         log_p = [model.log_probabilities(states) for model, states in zip(models, rows, strict=True)]
         mean = log_p[0] if len(log_p) == 1 else average_log_p(log_p, average).log_softmax(dim=-1)
-        chunks.append(_gather_labels(mean, labels))
+        chunks.append(mean.gather(1, labels[:, None])[:, 0])
     scores = iter(torch.cat(chunks).tolist())
     return [[next(scores) for _ in range(n)] for n in scored.sum(dim=1).tolist()]
-
-
-def _gather_labels(log_p: Float[Tensor, "N V"], labels: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
-    return log_p.gather(1, labels[:, None])[:, 0]
 
 
 def _batches(

@@ -205,12 +205,9 @@ class ProcessEngine:
         limit = self._settings.memory_mb * 10**6
         *others, _ = sorted(self._models.values(), key=lambda model: model.last_used)
         for model in others:
-            if limit and model.is_idle and self._memory() > limit:
+            if limit and model.is_idle and sum(model.memory for model in self._models.values()) > limit:
                 LOGGER.info("model %s is unloaded, since the memory limit is exceeded", model.info.name)
                 model.unload()
-
-    def _memory(self) -> int:
-        return sum(model.memory for model in self._models.values())
 
     async def _repeat(self, seconds: float, action: Any) -> None:
         while True:
