@@ -20,19 +20,13 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Standard error as a terminal of 80 columns."""
+@pytest.mark.parametrize(("total", "count"), [(None, "1,500 lines"), (3000, "1,500 of 3,000 lines")])
+def test_count_and_rate_are_shown(monkeypatch: pytest.MonkeyPatch, total: int | None, count: str) -> None:
+    """Catches a counter without a rate or without the total."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
-    return terminal
-
-
-@pytest.mark.parametrize(("total", "count"), [(None, "1,500 lines"), (3000, "1,500 of 3,000 lines")])
-def test_count_and_rate_are_shown(terminal: Terminal, total: int | None, count: str) -> None:
-    """Catches a counter without a rate or without the total."""
     with progress_bar("lines", total) as done:
         done(500)
         done(1000)
@@ -41,8 +35,10 @@ def test_count_and_rate_are_shown(terminal: Terminal, total: int | None, count: 
     assert "lines/s" in text
 
 
-def test_a_terminal_that_cannot_go_back_gets_nothing(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_cannot_go_back_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches an empty line for each counter."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "dumb")
     with progress_bar("lines") as done, spinner("reading model"):
         done(500)
@@ -65,8 +61,12 @@ def test_a_run_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_shows_one_wait_at_a_time(terminal: Terminal) -> None:
+def test_a_terminal_shows_one_wait_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches bars of finished stages that go on moving, and a stage without its name or count."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
     with show_progress() as progress:
         progress("reading the corpus", 0, None)
         progress("reading the corpus", 8192, None)
@@ -79,8 +79,12 @@ def test_a_terminal_shows_one_wait_at_a_time(terminal: Terminal) -> None:
     assert "reading" not in last
 
 
-def test_the_bar_of_a_run_fits_80_columns(terminal: Terminal) -> None:
+def test_the_bar_of_a_run_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a count of steps or figures that a terminal cuts, and a wait that is not named."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
     reporter = Reporter(None, 100_000, 50)
     progress = Progress(step=99_950)
     progress.window.seconds = 1.0
