@@ -10,6 +10,7 @@ from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alterna
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.seen_words import seen_units, seen_words
 from transformer.pipelines.translation.segment import SegmentedLine
+from transformer.text.numbers import adapt_copied_numbers
 from transformer.tokenizers.pair import TokenizerPair
 
 
@@ -56,11 +57,20 @@ class Assembler:
         """Joins the hypotheses of all segments of a line rank by rank, the best ones with each other."""
         target, penalty = self.tokenizers.target, self.config.search.length_penalty
         ranks = zip(*(segment.hypotheses for segment in searched), strict=False)
-        alternatives = tuple(Alternative.join(rank, target, penalty) for rank in ranks) or (EMPTY_ALTERNATIVE,)
+        joined = [Alternative.join(rank, target, penalty) for rank in ranks]
+        alternatives = tuple(self._adapt_numbers(line, alternative) for alternative in joined) or (EMPTY_ALTERNATIVE,)
         sources = tuple(tuple(segment.tokens) for segment in line.segments)
         words = self._source_words(line)
         mapped = None if words is None else (words, [*range(len(alternatives[0].text.split()))])
         return Translation(alternatives, (), sources, mapped)
+
+    def _adapt_numbers(self, line: SegmentedLine, alternative: Alternative) -> Alternative:
+        """Writes numbers that the model copied as the target language does, unless they are protected."""
+        if self.config.task or "numbers" in self.config.terminology.protected:
+            return alternative
+        languages = self.config.source_language, self.config.target_language
+        text = adapt_copied_numbers(line.tag_free.text, alternative.text, *languages)
+        return alternative if text == alternative.text else replace(alternative, text=text)
 
     def _source_words(self, line: SegmentedLine) -> list[int] | None:
         """Maps each word that the model sees to a word of the line; None if that is the identity."""

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
-import regex
-
 from transformer.decoding import RETRY_NGRAM, Search, repeats_itself
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import SegmentedLine
-from transformer.pipelines.translation.terminology import ADDRESS, PATTERNS
+from transformer.pipelines.translation.terminology import ADDRESS, blank_addresses, blank_tags
 from transformer.text.markup import TAG
+from transformer.text.number_comparison import compare_numbers
 from transformer.text.sentences import count_sentences, has_letter
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -28,12 +27,6 @@ MAX_NAMED: Final = 8
 """Maximum number of characters that a flag names."""
 UNSEEN: Final = "never seen in training: "
 """Beginning of the flag that names such characters."""
-NUMBER: Final = regex.compile(PATTERNS["numbers"])
-_DIGITS: Final = re.compile(r"\d+")
-_SEPARATOR: Final = re.compile(r"(?<=\d)[.,'\u00a0\u202f](?=\d)")
-"""Separator of thousands or decimals, which differ between languages."""
-_WRITTEN_OUT: Final = 2
-"""Maximum number of digits of a number that a translation may write as a word, or the other way round."""
 _REPEATS: Final = 3
 """Number of times in a row that a word of a translation may not occur, unless one of the source does."""
 
@@ -54,6 +47,32 @@ class Problem(IntEnum):
 
 
 @dataclass(frozen=True)
+class SpanChanges:
+    """Numbers and addresses that a line and its translation do not share.
+
+    Attributes:
+        missing: Those of the line that its translation lacks or changes.
+        invented: Those of the translation that the line does not have.
+    """
+
+    missing: tuple[str, ...] = ()
+    invented: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.missing or self.invented)
+
+    @property
+    def flag(self) -> str:
+        """The flag that names them."""
+        if not self.missing:
+            return f"the translation adds {quote_spans(self.invented)}"
+        if not self.invented:
+            return f"the translation lacks {quote_spans(self.missing)}"
+        return f"the translation has {quote_spans(self.invented)} instead of {quote_spans(self.missing)}"
+
+
+@dataclass(frozen=True)
 class CheckedLine:
     """A line with its translation and what the checks found.
 
@@ -62,14 +81,14 @@ class CheckedLine:
         searched: Its segments with their translations.
         translation: Its translation, with a flag for each finding.
         problem: The worst problem that a second search may solve; None if there is none.
-        changed: Numbers and addresses that the translation changed.
+        changes: Numbers and addresses that the translation changed.
     """
 
     line: SegmentedLine
     searched: Sequence[SearchedSegment]
     translation: Translation
     problem: Problem | None = None
-    changed: tuple[str, ...] = ()
+    changes: SpanChanges = SpanChanges()
 
 
 @dataclass(frozen=True)
@@ -105,7 +124,7 @@ class Checker:
             has_code = self.tokenizers.source.language_prefix(line.text)
             flags = (*too_long, *(self._language_warnings(line) if has_code else ()))
             return CheckedLine(line, searched, replace(translation, flags=flags))
-        changed = self._changed_spans(line, translation)
+        changes = self._compare_spans(line, translation)
         flags = (
             *self._language_warnings(line),
             *self._splitting_warnings(line),
@@ -114,13 +133,13 @@ class Checker:
             *translation.flags,
             *self.config.terminology.violations(line.text, translation.text),
             *([unseen_flag(line.unseen)] if line.unseen else []),
-            *([f"the translation changes {quote_spans(changed)}"] if changed else []),
+            *([changes.flag] if changes else []),
         )
-        problem = self._problem(line, searched, translation, bool(changed))
-        return CheckedLine(line, searched, replace(translation, flags=flags, unseen=line.unseen), problem, changed)
+        problem = self._problem(line, searched, translation, changes)
+        return CheckedLine(line, searched, replace(translation, flags=flags, unseen=line.unseen), problem, changes)
 
     def _problem(
-        self, line: SegmentedLine, searched: Sequence[SearchedSegment], translation: Translation, has_changed: bool
+        self, line: SegmentedLine, searched: Sequence[SearchedSegment], translation: Translation, changes: SpanChanges
     ) -> Problem | None:
         """Returns the worst problem of a translation."""
         search = self.config.search
@@ -132,17 +151,19 @@ class Checker:
             return Problem.EMPTY
         if self._is_compared(line) and repeats_word(line.text, translation.text):
             return Problem.REPEATS_WORD
-        return Problem.CHANGES_SPANS if has_changed else None
+        can_retry = changes and not self.config.terminology.requires_phrases
+        return Problem.CHANGES_SPANS if can_retry else None
 
     def _is_compared(self, line: SegmentedLine) -> bool:
         """Whether a translation must resemble its line; the output of a task or after a prefix need not."""
         return bool(self.config.search.retry_degenerate and not self.config.task and line.segments and not line.prefix)
 
-    def _changed_spans(self, line: SegmentedLine, translation: Translation) -> tuple[str, ...]:
-        """Returns the numbers and addresses that a translation changes, if no search was required to write them."""
-        if not self._is_compared(line) or self.config.terminology.requires_phrases:
-            return ()
-        return tuple(changed_spans(line.text, translation.text))
+    def _compare_spans(self, line: SegmentedLine, translation: Translation) -> SpanChanges:
+        """Returns the numbers and addresses that a translation changes, unless it has to keep them as they are."""
+        if not self._is_compared(line) or "numbers" in self.config.terminology.protected:
+            return SpanChanges()
+        languages = self.config.source_language, self.config.target_language
+        return compare_spans(line.text, translation.text, languages)
 
     def _lacks_sentences(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> bool:
         """Whether the translation of a segment seems to lack sentences of its source, see `lacks_sentences`."""
@@ -232,53 +253,23 @@ def lacks_sentences(n_sentences: tuple[int, int], n_tokens: tuple[int, int], len
     return n_tokens[1] < length_ratio * n_tokens[0] * (n_sentences[0] - MISSING_PART) / n_sentences[0]
 
 
-def changed_spans(line: str, translation: str) -> list[str]:
-    """Returns the numbers and addresses of a line that its translation changed; empty if none, or if it has no letter.
+def compare_spans(line: str, translation: str, languages: tuple[str, str]) -> SpanChanges:
+    """Returns the numbers and addresses that a line and its translation do not share; none if the line has no letter.
 
-    A number may have other separators (1,000 and 1.000). A time of the day may be given by 24 hours (2:30 and 14:30).
-    A number of at most two digits may be written as a word.
+    Args:
+        line: The line, whose tags do not count.
+        translation: Its translation.
+        languages: Languages of both (BCP 47); empty if not known.
     """
-    plain = TAG.sub(" ", line), TAG.sub(" ", translation)
-    if not any(map(str.isdigit, plain[0])) and not ADDRESS.search(plain[0]):
-        return []
-    if not has_letter(plain[0]):
-        return []
-    addresses = [Counter(ADDRESS.findall(text)) for text in plain]
-    if addresses[0] != addresses[1]:
-        return [*(addresses[0] - addresses[1])] or [*addresses[0]] or [*(addresses[1] - addresses[0])]
-    texts = [ADDRESS.sub(" ", text) for text in plain]
-    return _changed_numbers(*texts)
-
-
-def _changed_numbers(line: str, translation: str) -> list[str]:
-    """Returns the numbers that a translation lacks, or else those that it invents."""
-    if Counter(_DIGITS.findall(line)) == Counter(_DIGITS.findall(translation)):
-        return []
-    source, target = (
-        Counter(map(_normalize_digits, _DIGITS.findall(_SEPARATOR.sub("", text)))) for text in (line, translation)
+    if not has_letter(line):
+        return SpanChanges()
+    source, target = blank_tags(line), blank_tags(translation)
+    addresses = [Counter(ADDRESS.findall(text)) for text in (source, target)]
+    numbers = compare_numbers((blank_addresses(source), blank_addresses(target)), languages)
+    return SpanChanges(
+        (*(addresses[0] - addresses[1]), *(number.text for number in numbers.missing)),
+        (*(addresses[1] - addresses[0]), *(number.text for number in numbers.invented)),
     )
-    missing, invented = source - target, target - source
-    for hour in list(missing):
-        afternoon = str(int(hour) + 12) if len(hour) <= len("12") else ""
-        if invented[afternoon]:
-            missing -= Counter([hour])
-            invented -= Counter([afternoon])
-    if not invented:
-        missing = Counter({number: n for number, n in missing.items() if len(number) > _WRITTEN_OUT})
-    if not missing:  # a number with leading zeros was never written as a word
-        short = {_normalize_digits(number) for number in _DIGITS.findall(translation) if len(number) <= _WRITTEN_OUT}
-        return [number for number in invented if number not in short or number in source]
-    standing = [match[0] for match in NUMBER.finditer(line)]
-    return [
-        number
-        for number in dict.fromkeys(standing)
-        if missing.keys() & set(map(_normalize_digits, _DIGITS.findall(_SEPARATOR.sub("", number))))
-    ]
-
-
-def _normalize_digits(digits: str) -> str:
-    """Normalizes the digits of a number to 0-9, without leading zeros; a thousand digits or more stay unchanged."""
-    return str(int(digits)) if len(digits) < 1000 else digits
 
 
 def repeats_word(line: str, translation: str) -> bool:

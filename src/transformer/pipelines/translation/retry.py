@@ -5,41 +5,29 @@ words or with one more rule of the search. No search is required to write a numb
 that does not expect a number writes it first and then little that makes sense.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Final
-
-import regex
 
 from transformer.decoding import RETRY_NGRAM, Search
 from transformer.pipelines.translation.assemble import Assembler
 from transformer.pipelines.translation.checks import (
-    NUMBER,
     CheckedLine,
     Checker,
     Problem,
     is_degenerate,
-    quote_spans,
 )
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment, SegmentSearcher, group_by_line
 from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
-from transformer.pipelines.translation.terminology import ADDRESS
-from transformer.text.markup import TAG
+from transformer.pipelines.translation.substitution import SubstitutedLine
 
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
-SUBSTITUTES: Final = ("30", "50", "40", "20", "70", "60", "80", "90")
-"""Numbers that models copy reliably, since they are frequent in all corpora."""
 ATTEMPTS: Final = 3
 """Number of choices of substitutes that a line is translated with. All are searched for at once."""
-_AMOUNT: Final = rf"[+#$€£¥]?{NUMBER.pattern}(?: {NUMBER.pattern})*+(?: ?[%€])?"
-"""A number with its sign or currency, or several with a space between, such as a telephone number."""
-SPAN: Final = regex.compile(rf"(?P<tag>{TAG.pattern})|(?P<span>{ADDRESS.pattern}|{_AMOUNT})")
 
 
 @dataclass(frozen=True)
@@ -58,7 +46,7 @@ class Attempt:
     search: Search
     note: str = ""
     known: dict[int, SearchedSegment] = field(default_factory=dict)
-    substituted: "SubstitutedLine | None" = None
+    substituted: SubstitutedLine | None = None
 
 
 @dataclass(frozen=True)
@@ -115,12 +103,11 @@ class Retrier:
             note = "the first translation repeated a word; searched again"
             yield Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
         elif checked.problem is Problem.CHANGES_SPANS:
-            changed = quote_spans(checked.changed)
-            note = f"the first translation changed {changed}; translated with other numbers instead"
+            languages = self.config.source_language, self.config.target_language
             for number in range(ATTEMPTS):
-                if substituted := SubstitutedLine.of(line.text, checked.changed, number):
+                if substituted := SubstitutedLine.of(line.text, checked.changes.missing, number, languages):
                     segmented = self.segmenter.substituted(line, substituted.text)
-                    yield Attempt(segmented, search, note, substituted=substituted)
+                    yield Attempt(segmented, search, substituted=substituted)
 
     def _translate(self, attempts: Sequence[Attempt]) -> list[tuple[SegmentedLine, list[SearchedSegment], Translation]]:
         """Searches for all attempts, those with the same options together, and assembles their lines."""
@@ -178,76 +165,3 @@ def _is_better(second: CheckedLine, first: CheckedLine) -> bool:
     if first.problem is Problem.DEGENERATE:
         return any(segment.retried for segment in second.searched)
     return second.problem is None or (first.problem is not None and second.problem > first.problem)
-
-
-@dataclass(frozen=True)
-class SubstitutedLine:
-    """A line in which other numbers stand for numbers and addresses, so that the model copies them.
-
-    Attributes:
-        text: The line with substitutes.
-        originals: What each substitute stands for.
-    """
-
-    text: str
-    originals: dict[str, str]
-
-    @classmethod
-    def of(cls, line: str, changed: Sequence[str], attempt: int) -> "SubstitutedLine | None":
-        """Replaces the spans of a line; None unless it has 1 to 8 of them, with an unused substitute for each.
-
-        Args:
-            line: The line, whose tags stay as they are.
-            changed: Spans that a translation changed; if none of them is a span of the line, all are replaced.
-            attempt: Number of the attempt from 0; each has other substitutes.
-        """
-        spans = [match["span"] for match in SPAN.finditer(line) if match["span"]]
-        replaced = {span for span in spans if any(part in span for part in changed)} or set(spans)
-        n_spans = sum(span in replaced for span in spans)
-        free = [number for number in SUBSTITUTES if number not in line]
-        if not 1 <= n_spans <= len(free):
-            return None
-        rotated = free[attempt % len(free) :] + free[: attempt % len(free)]
-        originals: dict[str, str] = {}
-
-        def substitute(match: regex.Match[str]) -> str:
-            if match["span"] not in replaced:
-                return match[0]
-            number = rotated[len(originals)]
-            originals[number] = match["span"]
-            return number
-
-        return cls(SPAN.sub(substitute, line), originals)
-
-    def restore(self, translation: Translation) -> Translation | None:
-        """Restores the originals in a translation; None unless its best text has each substitute once."""
-        alternatives = [
-            replace(other, text=text) for other in translation.alternatives if (text := self._restore_text(other.text))
-        ]
-        if not alternatives or not self._restore_text(translation.text):
-            return None
-        words = None
-        if any(" " in original for original in self.originals.values()):
-            seen = translation.words or (range(len(self.text.split())), range(len(translation.text.split())))
-            maps = self._word_map(self.text), self._word_map(translation.text)
-            words = [maps[0][word] for word in seen[0]], [maps[1][word] for word in seen[1]]
-        return replace(translation, alternatives=tuple(alternatives), words=words or translation.words)
-
-    def _word_map(self, text: str) -> list[int]:
-        """Maps each word of a text with substitutes to its word in the text with the originals."""
-        added, words = 0, []
-        for index, word in enumerate(text.split()):
-            words.append(index + added)
-            added += sum(self.originals[match[0]].count(" ") for match in self._numbers.finditer(word))
-        return words
-
-    @cached_property
-    def _numbers(self) -> re.Pattern[str]:
-        return re.compile(r"(?<![\w.,:/-])(?:" + "|".join(self.originals) + r")(?![\w:/])(?![.,]\d)")
-
-    def _restore_text(self, text: str) -> str:
-        """Restores the originals in a text; empty unless it has each substitute once, as a separate word."""
-        numbers = [match[0] for match in self._numbers.finditer(text)]
-        if sorted(numbers) != sorted(self.originals):
-            return ""
-        return self._numbers.sub(lambda match: self.originals[match[0]], text)

@@ -50,6 +50,16 @@ def without_addresses(text: str) -> str:
     return _DOMAIN.sub("", ADDRESS.sub("", text))
 
 
+def blank_tags(text: str) -> str:
+    """Returns a text with spaces in place of its tags."""
+    return TAG.sub(lambda match: " " * len(match[0]), text)
+
+
+def blank_addresses(text: str) -> str:
+    """Returns a text with spaces in place of its addresses."""
+    return ADDRESS.sub(lambda match: " " * len(match[0]), text)
+
+
 @dataclass(frozen=True)
 class Terminology:
     """Constraints on the words and spans of translations.
