@@ -94,10 +94,10 @@ def _without_spelled_dates(dated: list[Number], spelled: list[Number], text: str
             if any(_has_word(folded, name) for name in month_names(month, language)):
                 days.add(str(day))
             wanted = [days, {str(year)}] if year else [days]
-            found = [next((other for other in remaining if values & other.values), None) for values in wanted]
-            if None not in found:
+            partners = [next((other for other in remaining if values & other.values), None) for values in wanted]
+            if None not in partners:
                 dated.remove(number)
-                remaining = [other for other in remaining if other not in found]
+                remaining = [other for other in remaining if other not in partners]
                 break
     return remaining
 

@@ -1,4 +1,4 @@
-"""How languages write numbers: separators, months, currencies, percent, numbers in words (Unicode CLDR, text2num)."""
+"""The writing of numbers by language: separators, months, currencies, percent, and words (Unicode CLDR, text2num)."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -114,7 +114,7 @@ def write_euros(number: str, language: str) -> str:
 
 
 def numbers_in_words(text: str, language: str) -> str:
-    """Returns a text with digits in place of its numbers in words, e.g. `22 cats` for `twenty-two cats`.
+    """Returns a text with digits instead of its numbers in words, e.g. `22 cats` for `twenty-two cats`.
 
     The text stays as it is in a language whose numbers `text2num` does not read.
     """

@@ -1,5 +1,6 @@
 """Numbers and addresses of a line hidden behind numbers that models copy, and put back into its translation."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,18 +21,19 @@ NUMBERS: Final = ("30", "50", "40", "20", "70", "60", "80", "90")
 """Numbers that models copy reliably, since they are frequent in all corpora."""
 TIMES: Final = ("8:30", "7:30", "9:30", "6:30", "5:30", "4:30", "3:30", "1:30")
 """Times of day that models copy."""
+_WORD: Final = regex.compile(r"\S+")
 DAYS: Final = ((30, 6, 0), (20, 6, 0), (20, 7, 0), (30, 7, 0), (20, 4, 0), (30, 4, 0), (20, 10, 0), (30, 10, 0))
 """Dates that models copy: day, month, and no year."""
 
 
 @dataclass(frozen=True)
 class StandIn:
-    """What stands for a span of a line.
+    """A text that stands for a span of a line.
 
     Attributes:
         text: What the model reads.
         pattern: Regular expression of what it writes.
-        written: What the translation has in its place.
+        written: What the translation has instead.
     """
 
     text: str
@@ -136,16 +138,16 @@ class SubstitutedLine:
         Args:
             translation: Translation of the line with substitutes.
         """
-        found = [self._find(other.text) for other in translation.alternatives]
-        if not found[0]:
+        places = [self._find(other.text) for other in translation.alternatives]
+        if not places[0]:
             return None
         alternatives = tuple(
             replace(other, text=_replace(other.text, spans))
-            for other, spans in zip(translation.alternatives, found, strict=True)
+            for other, spans in zip(translation.alternatives, places, strict=True)
             if spans
         )
         source, target = translation.words or (range(len(self.text.split())), range(len(translation.text.split())))
-        maps = _map_words(self.text, self.spans), _map_words(translation.text, found[0])
+        maps = _map_words(self.text, self.spans), _map_words(translation.text, places[0])
         words = [maps[0][word] for word in source], [maps[1][word] for word in target]
         is_same = translation.words is None and words == ([*source], [*target])
         return replace(translation, alternatives=alternatives, words=None if is_same else words)
@@ -164,7 +166,7 @@ class SubstitutedLine:
 
 
 def _replace(text: str, spans: Sequence[Replacement]) -> str:
-    """Returns a text with other texts in place of its spans, which are in order."""
+    """Returns a text with other texts instead of its spans, which are in order."""
     parts, end = list[str](), 0
     for start, stop, other in spans:
         parts += [text[end:start], other]
@@ -174,10 +176,14 @@ def _replace(text: str, spans: Sequence[Replacement]) -> str:
 
 def _map_words(text: str, spans: Sequence[Replacement]) -> list[int]:
     """Maps each word of a text to its word after `_replace`; those within a span to its first word."""
+    starts = [match.start() for match in _WORD.finditer(_replace(text, spans))]
+    remaining, shift = list(reversed(spans)), 0
     words: list[int] = []
-    for match in regex.finditer(r"\S+", text):
-        before = [span for span in spans if span[1] <= match.start()]
-        inside = next((span for span in spans if span[0] <= match.start() < span[1]), None)
-        end = match.start() if inside is None else inside[0]
-        words.append(len(f"{_replace(text[:end], before)}x".split()) - 1)
+    for match in _WORD.finditer(text):
+        while remaining and remaining[-1][1] <= match.start():
+            start, end, other = remaining.pop()
+            shift += len(other) - (end - start)
+        is_inside = remaining and remaining[-1][0] <= match.start()
+        place = (remaining[-1][0] if is_inside else match.start()) + shift
+        words.append(bisect_right(starts, place) - 1)
     return words

@@ -51,12 +51,12 @@ def without_addresses(text: str) -> str:
 
 
 def blank_tags(text: str) -> str:
-    """Returns a text with spaces in place of its tags."""
+    """Returns a text with spaces instead of its tags."""
     return TAG.sub(lambda match: " " * len(match[0]), text)
 
 
 def blank_addresses(text: str) -> str:
-    """Returns a text with spaces in place of its addresses."""
+    """Returns a text with spaces instead of its addresses."""
     return ADDRESS.sub(lambda match: " " * len(match[0]), text)
 
 
