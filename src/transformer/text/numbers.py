@@ -4,6 +4,7 @@ A run of digits and separators can have several values: 1.500 is one and a half 
 German, and 5/6 is a fraction or a day. `read_numbers` returns all values that a number can have in its language.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ _NUMBER: Final = regex.compile(
     """,
     regex.VERBOSE,
 )
+_DIGIT: Final = re.compile(rf"[\d{_FRACTIONS}]")
 _NEXT_WORD: Final = regex.compile(rf"[{_SPACES}-]?(\p{{Han}}|\p{{Hangul}}|\p{{L}}++)")
 _WORD_BEFORE: Final = regex.compile(r"(\p{L}+)\s*\Z")
 _MINUS: Final = frozenset({"minus", "moins", "menos", "meno", "минус", "mínus", "miinus"})
@@ -100,6 +102,8 @@ def read_numbers(text: str, language: str) -> list[Number]:
         text: The text; digits may be of any script.
         language: Its language (BCP 47); empty if it is not known.
     """
+    if not _DIGIT.search(text):
+        return []
     plain = _with_ascii_digits(text)
     dates = list(_spelled_dates(text, plain, language))
     for date in dates:
@@ -111,7 +115,7 @@ def read_numbers(text: str, language: str) -> list[Number]:
 def _spelled_dates(text: str, plain: str, language: str) -> Iterator[Number]:
     """Yields the dates of a text with the name of a month: 6 June 1916, June 6th, 6. Juni."""
     pattern, months = _date_pattern(language)
-    if pattern is None or not any(map(str.isdigit, plain)):
+    if pattern is None:
         return
     for match in pattern.finditer(plain):
         day, month, year = int(match["day"]), months[match["month"].casefold()], int(match["year"] or 0)
