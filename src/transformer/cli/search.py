@@ -9,6 +9,7 @@ import typer
 
 from transformer.cli.fields import collects, option, takes
 from transformer.cli.kernel_note import note_missing_kernels
+from transformer.cli.verbosity import notes_for_warnings
 from transformer.errors import BundleError, ConfigError
 from transformer.options.fields import facts_of
 from transformer.options.length_penalties import length_normalization, paper_length_penalty
@@ -92,10 +93,11 @@ class Loading:
         if model_kind(model) not in (None, "encoder-decoder"):
             raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
         note_missing_kernels()
-        return load_translator(
-            model, search=with_average(search, self.average, self.options.get("ensemble")), **self.options,
-            source_language=source_language, target_language=target_language, terminology=terminology,
-        )  # fmt: skip
+        with notes_for_warnings():
+            return load_translator(
+                model, search=with_average(search, self.average, self.options.get("ensemble")), **self.options,
+                source_language=source_language, target_language=target_language, terminology=terminology,
+            )  # fmt: skip
 
 
 SPEED = "Models and speed"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines,
 from transformer.cli.fields import option
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
+from transformer.cli.language_check import LanguageCheck, check_language
 from transformer.cli.lexicon import takes_terminology
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
@@ -50,6 +51,12 @@ MAX_INPUT_CHARACTERS = 1 << 22
 InputOption = Annotated[
     Path | None, typer.Option("--input", help="text file, plain or compressed; standard input if not given")
 ]
+AsOption = Annotated[
+    Literal["auto", "text"],
+    typer.Option(
+        "--as", help="auto: refuse a file that is not plain text, such as HTML, PO or DOCX; text: take any file"
+    ),
+]
 OutputOption = Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")]
 AlignmentOption = Annotated[Path | None, typer.Option(help="file for word alignments (source-target), e.g. 0-0 1-2")]
 AttentionOption = Annotated[Path | None, typer.Option(help=".npz file for the cross-attention of all layers and heads")]
@@ -80,6 +87,7 @@ def translate(
     n_best: NBestOption = None,
     output_format: FormatOption = None,
     as_json: JsonOption = False,
+    as_kind: AsOption = "auto",
     prefix: PrefixOption = None,
     alignment: AlignmentOption = None,
     attention: AttentionOption = None,
@@ -104,6 +112,9 @@ def translate(
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
     check_files([input_path, prefix, shortlist, *bound.files], [output_path, alignment, attention])
+    takes_any = as_kind == "text"
+    if input_path is not None and not takes_any:
+        refuse_document(input_path)
 
     from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
     from transformer.runtime.allocator import freeze_gc
@@ -127,10 +138,12 @@ def translate(
         done = None if quiet else files.enter_context(_progress(input_path, output_path))
         if lines is None and input_path is None:
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
-        chunks = _chunks(input_path, invalid) if lines is None else _split_into_chunks(iter(lines))
+        chunks = _chunks(input_path, invalid, takes_any=takes_any) if lines is None else _split_into_chunks(iter(lines))
         translated = _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
         format_line = formatter(chosen, all_alternatives=n_best is not None)
-        _write_translations(translator, translated, sink, format_line, side_outputs, notes)
+        language = "" if quiet or task else translator.config.source_language
+        check = files.enter_context(check_language(language, notes))
+        _write_translations(translator, translated, sink, format_line, side_outputs, notes, check)
 
 
 def _write_translations(
@@ -140,6 +153,7 @@ def _write_translations(
     format_line: "Formatter",
     side_outputs: "Sequence[SideOutput]",
     notes: "Notes",
+    check: LanguageCheck,
 ) -> None:
     """Writes translations as they come, with their notes, and counts at the end how often terms were used.
 
@@ -150,12 +164,14 @@ def _write_translations(
         format_line: Function that formats a translation.
         side_outputs: Functions that write alignments or attention.
         notes: Collector of the notes on lines.
+        check: Check of the language of the lines.
     """
     from transformer.pipelines.translation.terminology import TerminologyCounts
     from transformer.runtime.allocator import trim_heap
 
     number, tally = 0, TerminologyCounts()
     for chunk, translations in translated:
+        check.add(number + 1, chunk)
         for source, translation in zip(chunk, translations, strict=True):
             number += 1
             sink.write(format_line(number, source, translation).encode() + b"\n")
@@ -258,6 +274,35 @@ def _side_outputs(files: ExitStack, alignment: Path | None, attention: Path | No
     return side_outputs
 
 
+def refuse_document(path: Path) -> None:
+    """Refuses a file that is not plain text, whose markup would be translated and lost.
+
+    Raises:
+        DataError: It is a document, an archive or the like, or it cannot be read.
+    """
+    from transformer.text.document_kinds import HEAD_BYTES
+    from transformer.text.lines import open_bytes
+
+    if path.is_file():  # the beginning of a pipe can be read only once
+        with open_bytes(path) as stream:
+            refuse_kind(stream.read(HEAD_BYTES), str(path))
+
+
+def refuse_kind(head: bytes, name: str) -> None:
+    """Refuses what does not begin as plain text.
+
+    Raises:
+        DataError: It is a document, an archive or the like.
+    """
+    from transformer.text.document_kinds import document_kind
+
+    if kind := document_kind(head):
+        raise DataError(
+            f"{name} is {kind}, not plain text, and translating it line by line would spoil it; "
+            "give its sentences as text, one per line, or insist with --as text"
+        )
+
+
 def invalid_choice(value: str) -> "Invalid":
     """Returns the value of --invalid-utf8 after a check.
 
@@ -269,8 +314,12 @@ def invalid_choice(value: str) -> "Invalid":
     raise ConfigError(f"invalid_utf8={value!r} is unknown; choose 'error' or 'replace'")
 
 
-def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:
-    """Yields chunks of lines; from standard input, those that have arrived, or an empty chunk if there are none."""
+def _chunks(path: Path | None, invalid: "Invalid", *, takes_any: bool) -> Iterator[list[str]]:
+    """Yields chunks of lines; from standard input, those that have arrived, or an empty chunk if there are none.
+
+    Raises:
+        DataError: Standard input does not begin as plain text, and `takes_any` is False.
+    """
     from transformer.text.lines import LineCounts, decode_lines, read_lines
 
     if path is not None:
@@ -278,6 +327,8 @@ def _chunks(path: Path | None, invalid: "Invalid") -> Iterator[list[str]]:
         return
     counts = LineCounts()
     for raw in _available_lines(sys.stdin.fileno()):
+        if not counts.lines and not takes_any:
+            refuse_kind(b"".join(raw), "standard input")
         if raw:
             lines = decode_lines(
                 raw, "standard input", counts, invalid, overlong="cut", most=MAX_INPUT_CHARACTERS

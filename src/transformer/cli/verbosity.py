@@ -2,7 +2,9 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Annotated, Literal
@@ -61,6 +63,18 @@ def say(message: str) -> None:
     """Prints a note on standard error, unless the command is quiet."""
     if not is_quiet():
         print(escape_controls(message), file=sys.stderr)
+
+
+@contextmanager
+def notes_for_warnings() -> Generator[None]:
+    """Prints the warnings for users as notes, without the place in the source that Python names."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for warning in caught:
+        if warning.category is UserWarning:
+            say(str(warning.message))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def prompt_on_terminal(message: str) -> None:

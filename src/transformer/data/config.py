@@ -130,6 +130,9 @@ class DataConfig(TaskConfig):
             raise ValueError(
                 f"data.source names {sides[0]} files, data.target {sides[1]}; give each source file its translation"
             )
+        for source, target in zip(as_list(self.source), as_list(self.target), strict=True):
+            if source == target:
+                raise ValueError(f"data.source and data.target are both {source}; give its translation as the target")
         files = sides[0] + len(self.pair_files)
         if not files:
             raise ValueError("data.source is missing; name data.source and data.target, or data.pairs")

@@ -1,6 +1,7 @@
 """Loads a model folder as the pipeline for the model's task."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -23,6 +24,7 @@ from transformer.pipelines.device import choose_device_plan
 from transformer.pipelines.translation.config import TranslatorConfig, TranslatorOptions, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.threads import prepare_threads
+from transformer.text.languages import base_language, language_name
 from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
 
@@ -239,7 +241,18 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Unpack[MakeOptio
         "target_language": target_language or "",
         **options,
     }
+    _note_target_language(target_language, options.get("target_language"))
     return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **settings)
+
+
+def _note_target_language(recorded: str | None, requested: str | None) -> None:
+    """Warns of a target language that the model does not write."""
+    if recorded and requested and base_language(recorded) != base_language(requested):
+        warnings.warn(
+            f"the model translates to {language_name(recorded)}; the target language {requested} only decides how "
+            "sentences and numbers are written",
+            stacklevel=3,
+        )
 
 
 def _translation_model(bundle: Bundle) -> Transformer:

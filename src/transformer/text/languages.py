@@ -272,6 +272,12 @@ def detect_language(lines: Sequence[str]) -> str | None:
     return parse_language(language) if votes >= MIN_AGREEMENT * len(parts) else None
 
 
+def classify(text: str) -> tuple[str, float]:
+    """Returns the most probable language of a text, and its probability."""
+    language, probability = _identifier().classify(text[:SAMPLE_CHARACTERS])
+    return language, float(probability)
+
+
 def rank_languages(text: str, languages: Sequence[str]) -> list[Detection]:
     """Ranks the given languages by the probability that a short text is in them; returns at least one.
 

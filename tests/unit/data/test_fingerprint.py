@@ -32,6 +32,6 @@ def test_a_list_of_files_is_summed_in_its_order(tmp_path: Path) -> None:
 
 
 def test_a_missing_text_is_named(tmp_path):
-    settings = DataConfig(source=str(tmp_path / "none"), target=str(tmp_path / "none"))
+    settings = DataConfig(source=str(tmp_path / "none"), target=str(tmp_path / "none.de"))
     with pytest.raises(DataError, match="none: No such file or directory; give a file that can be read"):
         fingerprint_inputs(settings)

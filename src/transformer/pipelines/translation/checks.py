@@ -128,6 +128,7 @@ class Checker:
         flags = (
             *self._language_warnings(line),
             *self._splitting_warnings(line),
+            *self._sentence_warnings(line, searched),
             *quality_warnings(searched, self.config.search),
             *self._prefix_warnings(line),
             *translation.flags,
@@ -165,7 +166,9 @@ class Checker:
         languages = self.config.source_language, self.config.target_language
         return compare_spans(line.text, translation.text, languages)
 
-    def _lacks_sentences(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> bool:
+    def _lacks_sentences(
+        self, line: SegmentedLine, searched: Sequence[SearchedSegment], missing: float = MISSING_PART
+    ) -> bool:
         """Whether the translation of a segment seems to lack sentences of its source, see `lacks_sentences`."""
         config, target = self.config, self.tokenizers.target
         for text, segment in zip(line.split.pieces, searched, strict=True):
@@ -175,7 +178,7 @@ class Checker:
             translation = target.decode(segment.best.tokens)
             n_tokens = len(segment.segment.tokens), segment.best.length
             n_translated = count_sentences(translation, config.target_language)
-            if lacks_sentences((n_sentences, n_translated), n_tokens, config.length_ratio):
+            if lacks_sentences((n_sentences, n_translated), n_tokens, config.length_ratio, missing):
                 return True
         return False
 
@@ -194,6 +197,12 @@ class Checker:
         if len(line.segments) > 1 and not self.config.task and self.tokenizers.source.kind == "published":
             flags.append(f"longer than {limit} tokens; a prefix for the model only precedes its first part")
         return flags
+
+    def _sentence_warnings(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> list[str]:
+        """Returns a warning about missing sentences of a line that is not split; otherwise it is tried again."""
+        if self.config.split != "none" or not self._is_compared(line) or not self._lacks_sentences(line, searched, 0.0):
+            return []
+        return ["the translation seems to lack sentences; --split auto translates them one by one"]
 
     def _prefix_warnings(self, line: SegmentedLine) -> list[str]:
         """Returns warnings about a requested prefix that was cut."""
@@ -237,7 +246,9 @@ def is_long(searched: SearchedSegment, search: Search) -> bool:
     return len(searched.best.tokens) > max(longest, search.min_tokens)
 
 
-def lacks_sentences(n_sentences: tuple[int, int], n_tokens: tuple[int, int], length_ratio: float) -> bool:
+def lacks_sentences(
+    n_sentences: tuple[int, int], n_tokens: tuple[int, int], length_ratio: float, missing: float = MISSING_PART
+) -> bool:
     """Whether a translation seems to lack sentences: it has fewer than its source, and is shorter accordingly.
 
     A translation of all sentences may have fewer, because it joins some, or because its script does not mark their
@@ -247,10 +258,11 @@ def lacks_sentences(n_sentences: tuple[int, int], n_tokens: tuple[int, int], len
         n_sentences: Number of sentences of the source and of the translation.
         n_tokens: Number of tokens of both.
         length_ratio: Mean number of target tokens per source token in the training text.
+        missing: Part of a sentence of mean length by which the translation must be too short.
     """
     if n_sentences[1] >= n_sentences[0]:
         return False
-    return n_tokens[1] < length_ratio * n_tokens[0] * (n_sentences[0] - MISSING_PART) / n_sentences[0]
+    return n_tokens[1] < length_ratio * n_tokens[0] * (n_sentences[0] - missing) / n_sentences[0]
 
 
 def compare_spans(line: str, translation: str, languages: tuple[str, str]) -> SpanChanges:

@@ -26,6 +26,13 @@ def test_a_translation_that_lacks_a_sentence(
     assert not lacks_sentences((1, 1), n_tokens, ratio)
 
 
+def test_a_short_sentence_that_is_missing_may_be_noted() -> None:
+    """Catches a lost "It was good.", which makes a translation only a little shorter than others."""
+    assert not lacks_sentences((2, 1), (13, 12), 1.0)
+    assert lacks_sentences((2, 1), (13, 12), 1.0, 0.0)
+    assert not lacks_sentences((2, 2), (13, 12), 1.0, 0.0)
+
+
 def test_notes_on_many_lines_are_few() -> None:
     """Catches one note per line, a count that is off by one, and a character without its count."""
     summary = FlagSummary()

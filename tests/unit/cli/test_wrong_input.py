@@ -1,0 +1,71 @@
+"""Input that is not what a model translates: other languages, documents, missing sentences, one text twice."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from commands import run
+from samples import ROOT, write_lines
+from transformer.cli.language_check import check_language
+from transformer.cli.notes import collect_notes
+from transformer.pipelines.auto import load
+
+ENGLISH = "The committee has met again this week, and nobody knows what will come of it in the end."
+GERMAN = "Der Ausschuss hat in dieser Woche wieder getagt, und niemand weiß, was am Ende dabei herauskommt."
+
+
+def notes(language: str, chunks: Sequence[Sequence[str]], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the notes on the language of chunks of lines."""
+    with collect_notes(verbose=True, quiet=False) as collected, check_language(language, collected) as check:
+        number = 1
+        for chunk in chunks:
+            check.add(number, chunk)
+            number += len(chunk)
+    return capsys.readouterr().err.splitlines()
+
+
+def test_input_in_another_language(capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a file given to the model of the other direction, and one of the right language that is suspected."""
+    other = ["the input seems to be in German, but the model translates from English"]
+    assert notes("en", [[GERMAN] * 5, [GERMAN] * 20], capsys) == other
+    assert notes("de-AT", [[GERMAN] * 20], capsys) == []
+    assert notes("en", [[ENGLISH] * 20], capsys) == []
+    assert notes("en", [[GERMAN]], capsys) == []  # too short to be sure
+    assert notes("", [[GERMAN] * 20], capsys) == []
+
+
+def test_a_long_line_in_another_language(capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a paragraph that the model cannot read, a wrong line number, and short lines that are suspected."""
+    lines = [ENGLISH] * 30
+    lines[12:14] = [f"{GERMAN} {GERMAN} {GERMAN}", GERMAN]
+    expected = ["line 13: seems to be in German, not in English"]
+    assert notes("en", [lines[:10], lines[10:]], capsys) == expected
+
+
+def test_documents_are_refused(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches markup that is translated, also from standard input, and a refusal that cannot be overruled."""
+    page = write_lines(tmp_path / "page.html", ["<!DOCTYPE html>", "<p>one two</p>"])
+    result = run("translate", tiny_run, "--input", page)
+    assert result.returncode == 2
+    assert f"error: {page} is an HTML page, not plain text" in result.stderr
+    assert "--as text" in result.stderr
+    piped = run("translate", tiny_run, stdin=page.read_text(encoding="utf-8"))
+    assert (piped.returncode, piped.stdout) == (2, "")
+    assert "standard input is an HTML page" in piped.stderr
+    insisting = run("translate", tiny_run, "--as", "text", "--input", page)
+    assert (insisting.returncode, len(insisting.stdout.splitlines())) == (0, 2)
+
+
+def test_a_target_language_that_the_model_does_not_write() -> None:
+    """Catches a request for another language that is answered in the model's own without a word."""
+    with pytest.warns(UserWarning, match="translates to German; the target language fi only decides"):
+        load(ROOT / "models/en-de/transformer_model_en_de/bundle", target_language="fi")
+
+
+def test_a_text_cannot_be_its_own_translation(tmp_path: Path) -> None:
+    """Catches a training of a model that copies, by a file given twice."""
+    text = write_lines(tmp_path / "x.en", ["one two"] * 10)
+    result = run("train", text, text)
+    assert result.returncode == 2
+    assert f"data.source and data.target are both {text}" in result.stderr
