@@ -1,10 +1,11 @@
-"""Statistics of the training sources: sentences per line, lines without letters, and characters."""
+"""Statistics of the training sources: sentences per line, letters, their case, and characters."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from transformer.text.case import LetterCase, line_case
 from transformer.text.sentences import count_sentences, has_letter
 
 RARE: Final = 0.005
@@ -24,17 +25,21 @@ class SourceText:
         sentences: Number of lines by their number of sentences.
         without_letters: Number of lines without a letter.
         characters: Characters that occur; None if they are not known.
+        cases: Number of lines by their case, see `line_case`; empty if it is not known.
     """
 
     sentences: Counter[int] = field(default_factory=Counter)
     without_letters: int = 0
     characters: set[str] | None = field(default_factory=set)
+    cases: Counter[str] = field(default_factory=Counter)
 
     def count(self, lines: Iterable[str], language: str = "") -> None:
         """Adds lines, which are normalized as the model sees them."""
         for line in lines:
             self.sentences[max(1, count_sentences(line, language))] += 1
             self.without_letters += not has_letter(line)
+            if case := line_case(line):
+                self.cases[case] += 1
             if self.characters is not None and not self.characters.issuperset(line):
                 self.characters.update(line)
 
@@ -42,6 +47,7 @@ class SourceText:
         """Adds the counts of other lines."""
         self.sentences += other.sentences
         self.without_letters += other.without_letters
+        self.cases += other.cases
         self.add_characters(other.characters)
 
     def add_characters(self, characters: set[str] | None) -> None:
@@ -76,12 +82,17 @@ class SourceText:
         """Whether training had enough lines without letters to learn from."""
         return self.without_letters > RARE * self.sentences.total()
 
+    def has_case(self, case: LetterCase) -> bool:
+        """Whether training had enough lines of a case to learn from; False if they were not counted."""
+        return self.cases[case] >= max(1, COMMON * self.sentences.total())
+
     def to_dict(self) -> dict[str, object]:
         """Returns the statistics as JSON values."""
         return {
             "sentences": {str(n_sentences): n_lines for n_sentences, n_lines in sorted(self.sentences.items())},
             "without_letters": self.without_letters,
             "characters": None if self.characters is None else "".join(sorted(self.characters)),
+            "cases": dict(sorted(self.cases.items())),
         }
 
     @classmethod
@@ -97,4 +108,12 @@ class SourceText:
         if not isinstance(sentences, Mapping) or not isinstance(without_letters, int):
             raise ValueError(f"source_text={str(values)[:60]!r} lacks its counts; train or import the model again")
         counts = Counter({int(n_sentences): int(n_lines) for n_sentences, n_lines in sentences.items()})
-        return cls(counts, without_letters, set(characters) if isinstance(characters, str) else None)
+        cases = values.get("cases", {})  # earlier versions did not count them
+        if not isinstance(cases, Mapping):
+            raise ValueError(f"source_text={str(values)[:60]!r} has damaged counts; train or import the model again")
+        return cls(
+            counts,
+            without_letters,
+            set(characters) if isinstance(characters, str) else None,
+            Counter({str(case): int(n_lines) for case, n_lines in cases.items()}),
+        )

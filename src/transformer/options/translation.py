@@ -12,6 +12,7 @@ Precision = Annotated[
     Doc("precision of the weights; auto: int8 (text encoders: bf16) if fast on this CPU, else float32; bf16 on a GPU"),
 ]
 Split = Literal["auto", "sentence", "none"]
+Case = Literal["auto", "keep"]
 Size = Annotated[Count, Remedy("give a positive number, or 0 for the default")]
 
 
@@ -35,6 +36,13 @@ class TranslationOptions:
         Doc(
             "when a line of several sentences is split: auto (default), where the model was trained on lines of fewer "
             "or the translation lacks some; sentence, always; none, only where it is too long"
+        ),
+    ] = "auto"
+    case: Annotated[
+        Case,
+        Doc(
+            "how capitals and Title Case are translated: auto (default), by way of ordinary case where the model was "
+            "trained on few such lines; keep, as they are"
         ),
     ] = "auto"
     copy: Annotated[bool, Doc("leave lines without letters, and addresses, as they are")] = True

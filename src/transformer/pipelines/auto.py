@@ -96,7 +96,7 @@ def load(
             a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
         **options: Further options of a translator, see `TranslatorConfig`: `terminology` (deprecated name: `lexicon`),
             `task`, `deterministic`, `max_source_tokens` (by default, the longest source seen in training), `split`,
-            `copy`, and others.
+            `case`, `copy`, and others.
 
     Raises:
         ConfigError: The precision or the device is unknown, or another option is invalid; a shortlist is combined with

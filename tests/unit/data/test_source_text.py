@@ -35,8 +35,26 @@ def test_characters_and_lines_without_letters() -> None:
     assert SourceText.from_dict(text.to_dict()).characters is None
 
 
+def test_lines_in_capitals_are_counted() -> None:
+    """Catches a case that counts as learned from a few lines, or although an earlier version did not count it."""
+    text = counted(*["A LINE IN CAPITALS"] * 12, *["A Line In Title"] * 3, *["An ordinary line"] * 85)
+    assert text.has_case("capitals")
+    assert not text.has_case("title")
+    text.add(counted(*["An ordinary line"] * 50))
+    assert SourceText.from_dict(text.to_dict()).cases == {"capitals": 12, "title": 3}
+    assert not text.has_case("capitals")
+    earlier = {key: value for key, value in text.to_dict().items() if key != "cases"}
+    assert not SourceText.from_dict(earlier).has_case("capitals")
+
+
 @pytest.mark.parametrize(
-    "values", [{}, {"sentences": [], "without_letters": 1}, {"sentences": {"x": 1}, "without_letters": 0}]
+    "values",
+    [
+        {},
+        {"sentences": [], "without_letters": 1},
+        {"sentences": {"x": 1}, "without_letters": 0},
+        {"sentences": {}, "without_letters": 0, "cases": 7},
+    ],
 )
 def test_a_damaged_record_is_refused(values: dict[str, object]) -> None:
     """Catches a record of another type that fails later, in the middle of a translation."""

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from transformer.pipelines.translation.alignment import Aligner
+from transformer.pipelines.translation.alignment import Aligner, Links, scale_index
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.inline_tags import TagFreeLine, count_units, restore_tags, tagged_word_ids
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.seen_words import seen_units, seen_words
 from transformer.pipelines.translation.segment import SegmentedLine
+from transformer.pipelines.translation.truecasing import restored_case
 from transformer.text.numbers import adapt_copied_numbers
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -59,6 +61,7 @@ class Assembler:
         ranks = zip(*(segment.hypotheses for segment in searched), strict=False)
         joined = [Alternative.join(rank, target, penalty) for rank in ranks]
         alternatives = tuple(self._adapt_numbers(line, alternative) for alternative in joined) or (EMPTY_ALTERNATIVE,)
+        alternatives = tuple(self._restore_case(line, alternative) for alternative in alternatives)
         sources = tuple(tuple(segment.tokens) for segment in line.segments)
         words = self._source_words(line)
         mapped = None if words is None else (words, [*range(len(alternatives[0].text.split()))])
@@ -71,6 +74,23 @@ class Assembler:
         languages = self.config.source_language, self.config.target_language
         text = adapt_copied_numbers(line.tag_free.text, alternative.text, *languages)
         return alternative if text == alternative.text else replace(alternative, text=text)
+
+    def _restore_case(self, line: SegmentedLine, alternative: Alternative) -> Alternative:
+        """Returns a translation in the case of its line."""
+        if line.truecased is None:
+            return alternative
+        phrases = self.config.terminology.required_phrases(line.text)
+        text, links = alternative.text, partial(self._word_links, line, alternative)
+        return replace(alternative, text=restored_case(text, line.truecased, self.config, phrases, links))
+
+    def _word_links(self, line: SegmentedLine, alternative: Alternative) -> Links:
+        """Links the words of a line without tags to those of a translation."""
+        segments = [(part.tokens, tokens) for part, tokens in zip(line.segments, alternative.tokens, strict=True)]
+        links, counts = self.aligner.links(segments)
+        sources, n_words = self._source_words(line) or range(counts[0]), len(alternative.text.split())
+        return [
+            (sources[scale_index(s, counts[0], len(sources))], scale_index(t, counts[1], n_words)) for s, t in links
+        ]
 
     def _source_words(self, line: SegmentedLine) -> list[int] | None:
         """Maps each word that the model sees to a word of the line; None if that is the identity."""

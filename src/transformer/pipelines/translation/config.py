@@ -10,7 +10,7 @@ from transformer.data.source_text import SourceText
 from transformer.errors import ConfigError
 from transformer.options.fields import Doc, Remedy, facts_of
 from transformer.options.search import GREEDY, Search
-from transformer.options.translation import Split, TranslationOptions
+from transformer.options.translation import Case, Split, TranslationOptions
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
@@ -95,6 +95,7 @@ class TranslatorOptions(TypedDict, total=False):
     batch_tokens: int
     deterministic: bool
     split: Split | None
+    case: Case | None
     copy: bool
     length_ratio: float
     source_text: SourceText | None

@@ -11,7 +11,9 @@ from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.terminology import without_addresses
+from transformer.pipelines.translation.truecasing import kept_spans
 from transformer.pipelines.translation.unseen import UnseenCharacters
+from transformer.text.case import ALL_CASES, LetterCase, Truecased, Truecaser, may_be_changed
 from transformer.text.line_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentences import Span, has_letter, sentence_spans
@@ -63,6 +65,7 @@ class SegmentedLine:
         too_long: What makes a copied line too long to be translated, for its readers; empty if nothing does.
         unseen: Characters that did not occur in training.
         prefix: Text that the translation must begin with.
+        truecased: The line without tags in the case that the model sees; None for one that was not changed.
     """
 
     text: str
@@ -74,6 +77,7 @@ class SegmentedLine:
     too_long: str = ""
     unseen: tuple[str, ...] = ()
     prefix: str = ""
+    truecased: Truecased | None = None
 
     @property
     def number(self) -> int:
@@ -91,6 +95,7 @@ class Segmenter:
         sources: Source tokenizer of each model of the ensemble; the first one is that of the pair.
         phrases: Tokenizer of the terminology's phrases.
         unseen: Finds characters that did not occur in training.
+        truecaser: Writes capitals in ordinary case.
     """
 
     config: TranslatorConfig
@@ -98,6 +103,7 @@ class Segmenter:
     sources: Sequence[Tokenizer]
     phrases: PhraseTokenizer
     unseen: UnseenCharacters
+    truecaser: Truecaser
 
     def segment(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0
@@ -124,9 +130,14 @@ class Segmenter:
             bool(too_long[i]) or (self._is_copied(text) and not (prefixes and prefixes[i]))
             for i, text in enumerate(contents)
         ]
+        truecased = [
+            None if copied or start else self._truecase(line.text)
+            for line, copied, start in zip(tag_free, is_copied, starts, strict=True)
+        ]
+        seen = [(changed or line).text for changed, line in zip(truecased, tag_free, strict=True)]
         texts = [
-            "" if copied or not line.text.strip() else self.config.task + line.text
-            for line, copied in zip(tag_free, is_copied, strict=True)
+            "" if copied or not text.strip() else self.config.task + text
+            for text, copied in zip(seen, is_copied, strict=True)
         ]
         return [
             SegmentedLine(
@@ -137,8 +148,9 @@ class Segmenter:
                 (before, after),
                 is_copied[number],
                 too_long[number],
-                () if is_copied[number] else self.unseen.find(contents[number]),
+                () if is_copied[number] else self.unseen.find(self._content(seen[number])),
                 start,
+                truecased[number],
             )
             for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
                 zip(outer_spaces, tag_free, self._split(texts), starts, strict=True)
@@ -147,7 +159,7 @@ class Segmenter:
 
     def by_sentence(self, line: SegmentedLine) -> SegmentedLine:
         """Returns a line that is split at all of its sentence ends."""
-        split, tokens = self._split_text(self.config.task + line.tag_free.text, max_sentences=1)
+        split, tokens = self._split_text(self.config.task + (line.truecased or line.tag_free).text, max_sentences=1)
         segments = self._segments(split, tokens, line.prefix, line.number)
         return replace(line, split=split, segments=tuple(segments))
 
@@ -159,6 +171,17 @@ class Segmenter:
         """Returns a text without the language code before it."""
         code = self.tokenizers.source.language_prefix(text)
         return text[len(code) :].strip() if code else text
+
+    def _truecase(self, text: str) -> Truecased | None:
+        """Returns a text in ordinary case; None if it is, or if the model knows its case."""
+        config = self.config
+        if config.case == "keep" or config.task or config.source_text is None or not may_be_changed(text):
+            return None
+        cases: list[LetterCase] = [case for case in ALL_CASES if not config.source_text.has_case(case)]
+        code = self.tokenizers.source.language_prefix(text)
+        terms = [source for source, _ in config.terminology.terms(text)]
+        truecased = self.truecaser.truecase(text, cases, [(0, len(code)), *kept_spans(text, terms)])
+        return truecased if truecased.runs else None
 
     def _too_long(self, text: str) -> str:
         """Returns what makes a line too long to be translated; empty if nothing does."""

@@ -27,6 +27,7 @@ from transformer.pipelines.translation.search import (
 )
 from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
 from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.truecasing import make_truecaser
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
@@ -107,6 +108,7 @@ class Translator:
         self.config = self._options_of_call()
         source_text = self.config.source_text
         self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
+        self._truecaser = make_truecaser(tokenizers.source, self.config.source_language)
         self.aligner = Aligner(self.model, tokenizers, self.device)
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
         self.searcher = SegmentSearcher(SharedModels(generators, self.models, self.special_tokens), self.device)
@@ -293,7 +295,7 @@ class Translator:
         return replace(options, search=replace(options.search, banned=banned))
 
     def _segmenter(self, options: TranslatorConfig) -> Segmenter:
-        return Segmenter(options, self.tokenizers, self.sources, self._phrases, self._unseen)
+        return Segmenter(options, self.tokenizers, self.sources, self._phrases, self._unseen, self._truecaser)
 
     @property
     def segmenter(self) -> Segmenter:

@@ -1,6 +1,7 @@
 """Assembly: one translation per line, with what the reader should know. No model is needed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Transla
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.pipelines.translation.terminology import Terminology
+from transformer.text.case import CaseRun, Truecased
 from transformer.text.line_splitting import SplitLine
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -21,9 +23,9 @@ from transformer.tokenizers.pair import TokenizerPair
 TOKENIZERS = TokenizerPair.train(lambda: ["one two"] * 9, lambda: ["1 2 3"] * 9, TokenizerConfig(vocab_size=300))
 
 
-def assembler(**options: Any) -> Assembler:
+def assembler(aligner: object = None, **options: Any) -> Assembler:
     config = TranslatorConfig(max_source_tokens=8, max_target_tokens=96, **options)
-    return Assembler(config, TOKENIZERS, aligner=cast(Any, None))  # it is asked for the places of tags alone
+    return Assembler(config, TOKENIZERS, aligner=cast(Any, aligner))
 
 
 def checked(line: SegmentedLine, searched: Sequence[SearchedSegment], **options: Any) -> Translation:
@@ -109,3 +111,37 @@ def test_a_prefix_that_was_cut_is_flagged(prefix: tuple[int, ...], flag: str | N
     line = SegmentedLine("one", TagFreeLine("one"), SplitLine(["one"]), (source,))
     translation = checked(line, [searched(source, "1 2 3 1 2")], search=Search(min_tokens=9))
     assert translation.flags == (() if flag is None else (flag,))
+
+
+class SameOrder:
+    """Aligns each word with the one at its place."""
+
+    def links(self, segments: Sequence[tuple[Sequence[int], Sequence[int]]]) -> tuple[list[tuple[int, int]], Any]:
+        """Returns the pairs of places, and the numbers of words."""
+        n_words = sum(len(TOKENIZERS.target.decode(target).split()) for _, target in segments)
+        return [(word, word) for word in range(n_words)], (n_words, n_words)
+
+
+def in_capitals(line: SegmentedLine, *runs: CaseRun) -> SegmentedLine:
+    return replace(line, truecased=Truecased(" ".join(line.split.pieces), runs))
+
+
+def test_translations_get_the_case_of_their_lines() -> None:
+    """Catches a line whose case is lost, also in an alternative or a second segment, and terms that are changed."""
+    line = in_capitals(line_of("ONE. TWO", "One.", "two"), CaseRun("capitals", 0, 2, is_whole=True))
+    first, second = line.segments
+    terms = Terminology(glossary=[("ONE", "eins")])
+    made = assembler(terminology=terms)
+    (translation,) = made.assemble([line], [[searched(first, "ist eins", "b"), searched(second, "straße", "d")]])
+    assert [alternative.text for alternative in translation.alternatives] == ["IST eins STRASSE", "B D"]
+    assert translation.alternatives[0].tokens[1] == tuple(TOKENIZERS.target.encode("straße"))
+
+
+def test_words_of_a_run_get_its_case_by_their_alignment() -> None:
+    """Catches capitals on all words, and on those of the first segment for a run in the second."""
+    pieces = "one two", "one two"
+    line = in_capitals(line_of("one two one TWO", *pieces, words=[0, 1, 2, 3]), CaseRun("capitals", 3, 4))
+    parts = [searched(segment, text) for segment, text in zip(line.segments, ("a b", "c d"), strict=True)]
+    (translation,) = assembler(SameOrder()).assemble([line], [parts])
+    assert translation.text == "a b c D"
+    assert translation.words == ([0, 1, 2, 3], [0, 1, 2, 3])

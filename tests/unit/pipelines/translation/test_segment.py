@@ -21,6 +21,7 @@ from transformer.pipelines.translation.segment import (
     Segmenter,
 )
 from transformer.pipelines.translation.terminology import Terminology
+from transformer.pipelines.translation.truecasing import make_truecaser
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -28,6 +29,7 @@ from transformer.tokenizers.pair import TokenizerPair
 TOKENIZERS = TokenizerPair.train(
     lambda: ["one two three four five."] * 9, lambda: ["1 2 3"] * 9, TokenizerConfig(vocab_size=300)
 )
+TRUECASER = make_truecaser(TOKENIZERS.source, "en")
 EOS = 2
 
 
@@ -35,7 +37,7 @@ def segmenter(**options: Any) -> Segmenter:
     config = TranslatorConfig(**{"max_source_tokens": 8, "max_target_tokens": 96, **options})
     seen = None if config.source_text is None else config.source_text.characters
     unseen = UnseenCharacters(TOKENIZERS.source, seen)
-    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], PhraseTokenizer(TOKENIZERS.target), unseen)
+    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], PhraseTokenizer(TOKENIZERS.target), unseen, TRUECASER)
 
 
 def test_every_line_has_its_own_segments_in_order() -> None:
@@ -155,6 +157,33 @@ def test_lines_are_split_as_the_model_was_trained(options: dict[str, Any], piece
     """Catches sentences that are lost because a model gets more of them than in training, and options ignored."""
     (line,) = segmenter(max_source_tokens=40, **options).segment(["One. Two."])
     assert line.split.pieces == pieces
+
+
+IN_CAPITALS = SourceText(Counter({1: 10}), cases=Counter(capitals=9))
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ({"source_text": source_text({1: 99})}, "One two HTTP://A.B three"),
+        ({"source_text": source_text({1: 99}), "case": "keep"}, "ONE TWO HTTP://A.B THREE"),
+        ({"source_text": IN_CAPITALS}, "ONE TWO HTTP://A.B THREE"),
+        ({"source_text": source_text({1: 99}), "task": "t: "}, "t: ONE TWO HTTP://A.B THREE"),  # an answer, perhaps
+        ({}, "ONE TWO HTTP://A.B THREE"),  # nothing is known of the training text
+        (
+            {"source_text": source_text({1: 99}), "terminology": Terminology(glossary=[("TWO", "2")])},
+            "One TWO HTTP://A.B three",
+        ),
+    ],
+)
+def test_capitals_are_seen_in_ordinary_case_where_training_had_few(options: dict[str, Any], seen: str) -> None:
+    """Catches capitals that the model does not know, and changed ones that it knows or that are terms or addresses."""
+    made = segmenter(max_source_tokens=90, **options)
+    (line,) = made.segment(["ONE TWO HTTP://A.B THREE"])
+    assert line.split.pieces == [seen]
+    assert made.by_sentence(line).split.pieces == [seen]
+    (begun,) = made.segment(["ONE TWO HTTP://A.B THREE"], ["1"])  # a beginning has its own case
+    assert begun.split.pieces == [made.config.task + "ONE TWO HTTP://A.B THREE"]
 
 
 def test_a_line_with_too_many_sentences_gets_pieces_of_typical_length() -> None:
