@@ -37,7 +37,7 @@ NO_FLAG = {
 }  # fmt: skip
 ONLY_FLAGS = {
     "alpha",  # exponent of --length-penalty, which is a function in Python
-    "input", "output", "invalid_utf8", "format", "json", "prefix", "alignment", "attention",  # files and formats
+    "input", "output", "as", "invalid_utf8", "format", "json", "prefix", "alignment", "attention",  # files and formats
     "verbose", "quiet",
 }  # fmt: skip
 OTHER_FIELDS = {
