@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer.pipelines.translation.terminology import PATTERNS
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import EngineStatus, Item, Job, ModelInfo, ModelStatus
+from transformer.text.spans import PATTERNS
 
 CREATED = 1_700_000_000
 MODELS = (

@@ -116,6 +116,17 @@ def test_a_translator_loads_nothing_of_the_other_families() -> None:
     assert found.strip() == "set()"
 
 
+def test_every_name_is_defined() -> None:
+    """Catches a missing import; ruff does not look for it where annotations of shapes have names such as `B T`."""
+    ruff = [sys.executable, "-m", "ruff", "check", "--select", "F821", "--output-format", "concise", "--exit-zero"]
+    result = subprocess.run(
+        [*ruff, "src", "tests", "tools", "benchmarks"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    undefined = re.findall(r"^(\S+) F821 Undefined name `(\w{3,})`", result.stdout, re.MULTILINE)
+    shapes = {"heads", "length", "batch", "vocabulary"}
+    assert [(place, name) for place, name in undefined if name not in shapes] == []
+
+
 def test_nothing_of_ours_reads_or_writes_a_pickle() -> None:
     """Catches torch.save, torch.load and the pickle modules; only forks of a process send them to each other."""
     for path in set(SOURCE.rglob("*.py")) - {SOURCE / "runtime" / "function_pool.py"}:

@@ -20,6 +20,7 @@ from transformer.decoding import (
 from transformer.inference.cpu import pack
 from transformer.interfaces import GenerativeModel
 from transformer.kernels import unavailable_reason
+from transformer.options.search import Average
 
 
 class Ours(Engine):

@@ -40,8 +40,9 @@ def terminology_of(
         ConfigError: A kind of span is unknown.
         DataError: A file cannot be read, or has an invalid line.
     """
-    from transformer.pipelines.translation.terminology import PATTERNS, Terminology
+    from transformer.pipelines.translation.terminology import Terminology
     from transformer.text.lines import read_lines
+    from transformer.text.spans import PATTERNS
 
     banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]
     terms = [] if glossary is None else _read_glossary(glossary)

@@ -7,7 +7,7 @@ from typing import Final
 import regex
 
 from transformer.text.number_words import month_names, numbers_in_words, unit_names
-from transformer.text.numbers import Number, read_numbers
+from transformer.text.numbers import Number, is_label, read_numbers
 
 _DIGIT: Final = regex.compile(r"\p{Nd}")
 Texts = tuple[str, str]
@@ -40,7 +40,14 @@ def compare_numbers(texts: Texts, languages: Texts) -> NumberDifferences:
     source, target = (read_numbers(text, language) for text, language in zip(texts, languages, strict=True))
     if not source and not languages[0]:
         return NumberDifferences()  # the text may have numbers in words of which nothing is known
-    source, target = _without_pairs(source, target, lambda s, t: s.text == t.text and _is_equal(s, t, texts, languages))
+    source, target = _without_pairs(
+        source,
+        target,
+        lambda s, t: (
+            s.text == t.text
+            and (_is_equal(s, t, texts, languages) or (is_label(s, texts[0]) and is_label(t, texts[1])))
+        ),
+    )
     source, target = _without_pairs(source, target, lambda s, t: _is_equal(s, t, texts, languages))
     target = _without_spelled_dates(source, target, texts[1], languages[1])
     source = _without_spelled_dates(target, source, texts[0], languages[0])

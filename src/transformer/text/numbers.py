@@ -354,6 +354,11 @@ def _is_version(number: Number, text: str) -> bool:
     return "." in number.run and before is not None and before[1][0].isupper()
 
 
+def is_label(number: Number, text: str) -> bool:
+    """Whether a number seems to name a thing: a version, a figure, with a name before it and no word behind it."""
+    return _is_version(number, text) and not _NEXT_WORD.match(text, number.end)
+
+
 def _convert(run: str, source_language: str, target_language: str) -> str:
     """Returns digits with the separators of another language."""
     decimal, thousands = separators(target_language)

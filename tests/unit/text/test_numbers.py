@@ -56,6 +56,7 @@ def compared(source: str, target: str, languages: tuple[str, str] = EN_DE) -> tu
         ("Python 3.11, v1.2.3", "Python 3.11, v1.2.3"),
         ("I have 1,2,3", "Ich habe 1,2,3"),
         ("a 3:2 win", "ein 3:2-Sieg"),
+        ("Figure 17.158. Noise", "Abbildung 17.158. Rauschen"),
         ("flight BA17, H2O", "Flug BA17, H2O"),
         ("192.168.0.1 is down", "192.168.0.1 ist aus"),
         ("5-10 dogs", "5-10 Hunde"),

@@ -9,15 +9,19 @@ from typing import Final
 
 from transformer.data.quality.characters import find_suspicious_characters
 from transformer.data.quality.findings import LEVELS, CorpusLine, Example, FileDetail, Finding, Findings
+from transformer.data.quality.kept_spans import CaseCounts, mixed_word
 from transformer.data.quality.overlap import TestLines, TestOverlap
 from transformer.data.quality.pairs import PairChecks, WorstPair
 from transformer.data.quality.shifts import MOST_LINES, Shift, align_in_blocks
 from transformer.data.quality.traits import COMPOSED, line_traits
 from transformer.errors import DataError
+from transformer.text.languages import detect_language, language_of_files
 from transformer.text.lines import LineCounts, read_lines
 
 EXAMINED_TRAITS: Final = frozenset({"decomposed", "special-space", "soft-hyphen", "outer-space"})
 """Traits that are findings; invisible characters are found with other control characters."""
+LANGUAGE_LINES: Final = 2000
+"""Number of lines by which the language of a file is detected."""
 REPLACEMENT, POOR_SHARE, MIN_UNRELATED = "\ufffd", 0.05, 500
 Progress = Callable[[int], None]
 
@@ -99,16 +103,23 @@ def examine(
     """
     findings, held_out = Findings(), TestLines.read(tests)
     names = display_names(source, target)
+    cases = CaseCounts(), CaseCounts()
     lines = (
-        _examine_lines(source, names[0], findings, held_out, progress),
-        _examine_lines(target, names[1], findings, held_out, progress),
+        _examine_lines(source, names[0], findings, held_out, cases[0], progress),
+        _examine_lines(target, names[1], findings, held_out, cases[1], progress),
     )
+    if cases[0].only() != cases[1].only():
+        for name, case in zip(names, cases, strict=True):
+            if only := case.only():
+                n_lines = case.counts[only]
+                findings.add("one-case", reason=f"{n_lines:,} of {name} in {only}", count=n_lines)
     if not all(lines):
         raise DataError(f"{names[lines.index(0)]} is empty; give text files with one sentence a line")
     if lines[0] != lines[1]:
         reason = f"{names[0]} has {lines[0]:,} lines, {names[1]} has {lines[1]:,}"
         findings.add("unequal", reason=reason, count=abs(lines[0] - lines[1]))
-    checks, shifts = PairChecks(names, findings), list[Shift]()
+    languages = _language_of(source), _language_of(target)
+    checks, shifts = PairChecks(names, findings, languages), list[Shift]()
     sources, targets = (read_lines(path, invalid="replace", overlong="cut") for path in (source, target))
     for block in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
         checks.add(block)
@@ -133,12 +144,21 @@ def examine(
     )
 
 
+def _language_of(path: Path) -> str:
+    """Returns the language of a file by its name or by its text; empty if neither tells."""
+    by_name = language_of_files([str(path)])
+    lines = islice(read_lines(path, invalid="replace", overlong="cut"), LANGUAGE_LINES)
+    return by_name or detect_language(list(lines)) or ""
+
+
 def display_names(source: Path, target: Path) -> tuple[str, str]:
     """Returns the names of the two files in the report: their file names, or their paths if the names are equal."""
     return (str(source), str(target)) if source.name == target.name else (source.name, target.name)
 
 
-def _examine_lines(path: Path, name: str, findings: Findings, tests: TestLines, progress: Progress) -> int:
+def _examine_lines(
+    path: Path, name: str, findings: Findings, tests: TestLines, case: CaseCounts, progress: Progress
+) -> int:
     """Examines every line alone and returns the number of lines."""
     counts, traits = LineCounts(), Counter[str]()
     replaced = 0
@@ -154,6 +174,11 @@ def _examine_lines(path: Path, name: str, findings: Findings, tests: TestLines, 
             traits[trait] += 1
             if trait in EXAMINED_TRAITS:
                 findings.add(trait, (corpus_line,), reason)
+        if word := mixed_word(line):
+            findings.add("mixed-script", (corpus_line,), word)
+        if "\t" in line.strip():
+            findings.add("tab", (corpus_line,))
+        case.add(line)
         tests.look_up(corpus_line, findings)
         if counts.lines % 10_000 == 0:
             progress(10_000)

@@ -99,8 +99,48 @@ KINDS = {
     "replacement": FindingKind(
         "warning", "lines with U+FFFD, where a character was lost", "take them from the original again"
     ),
+    "numbers": FindingKind(
+        "warning",
+        "pairs with different numbers",
+        "correct or remove them: a model learns to change numbers",
+    ),
+    "placeholders": FindingKind(
+        "warning",
+        "pairs with different placeholders, such as %s or {name}",
+        "correct or remove them: a model learns to lose placeholders",
+    ),
+    "tags": FindingKind(
+        "warning", "pairs with different tags", "correct or remove them: a model learns to lose or to invent tags"
+    ),
+    "addresses": FindingKind(
+        "warning",
+        "pairs with different web or mail addresses",
+        "correct them, if the target does not mean another page",
+    ),
+    "mixed-script": FindingKind(
+        "warning",
+        "lines with a word of two scripts, such as a Cyrillic letter in a Latin word",
+        "replace the letter: the word looks right and is another one to a model",
+    ),
+    "one-case": FindingKind(
+        "warning",
+        "lines of a side in lower case or in capitals throughout, unlike the other side",
+        "use the original text: a model learns to write like this",
+    ),
     "html": FindingKind(
-        "warning", "lines with HTML tags or entities", "strip the tags and unescape entities such as &amp;"
+        "note",
+        "lines with HTML tags or entities",
+        "nothing needed for tags, which may stay in both sides; unescape entities such as &amp; in plain text",
+    ),
+    "tab": FindingKind(
+        "note",
+        "lines with a tab within",
+        "if these are columns, give the file as .tsv (--pairs); else replace the tabs",
+    ),
+    "final-mark": FindingKind(
+        "note",
+        "pairs with different punctuation at the end",
+        "nothing needed where the languages differ; a lost end of a sentence is worth correcting",
     ),
     "line-break": FindingKind(
         "warning",

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transformer.data.quality.findings import EXAMPLES, CorpusLine, Findings
+from transformer.data.quality.kept_spans import pair_differences
 from transformer.data.quality.language import LanguageModel, language_odds, unusual_scripts
 from transformer.data.quality.shifts import AlignedBlock
 from transformer.data.quality.traits import has_list_mark
@@ -46,6 +47,7 @@ class PairChecks:
     Attributes:
         names: Names of the two files.
         findings: Collection to which findings are added.
+        languages: Languages of the two files (BCP 47); empty if not known.
         worst: The worst pairs so far.
         judged: Number of pairs whose fit was estimated.
         poor: Number of those pairs that fit no better than chance.
@@ -53,6 +55,7 @@ class PairChecks:
 
     names: tuple[str, str]
     findings: Findings
+    languages: tuple[str, str] = ("", "")
     worst: list[WorstPair] = field(default_factory=list)
     judged: int = 0
     poor: int = 0
@@ -114,6 +117,8 @@ class PairChecks:
             self.findings.add("copy", (source,), f"line {target.line:,} of {target.file} is the same")
         if abs(log_ratio) > np.log(MOST_RATIO):
             self.findings.add("length-ratio", (source, target), _length_reason(log_ratio))
+        for kind, reason in pair_differences(*texts, self.languages):
+            self.findings.add(kind, (source, target), reason)
         n_words = max(len(text.split()) for text in texts)
         n_characters = max(map(len, texts))
         if n_words > MOST_WORDS or n_characters > MOST_CHARACTERS:

@@ -12,10 +12,10 @@ from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import SegmentedLine
-from transformer.pipelines.translation.terminology import ADDRESS, blank_addresses, blank_tags
 from transformer.text.markup import TAG
 from transformer.text.number_comparison import compare_numbers
 from transformer.text.sentences import count_sentences, has_letter
+from transformer.text.spans import ADDRESS, blank_addresses, blank_tags
 from transformer.tokenizers.pair import TokenizerPair
 
 LONG_RATIO: Final = 4

@@ -10,13 +10,13 @@ from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
-from transformer.pipelines.translation.terminology import without_addresses
 from transformer.pipelines.translation.truecasing import kept_spans
 from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.text.case import ALL_CASES, LetterCase, Truecased, Truecaser, may_be_changed
 from transformer.text.line_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentences import Span, has_letter, sentence_spans
+from transformer.text.spans import without_addresses
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 

@@ -9,9 +9,9 @@ from typing import Final
 import regex
 
 from transformer.pipelines.translation.results import Translation
-from transformer.pipelines.translation.terminology import ADDRESS, blank_addresses, blank_tags
 from transformer.text.number_words import month_names, unit_names, write_date, write_euros
 from transformer.text.numbers import Number, read_numbers, write_number
+from transformer.text.spans import ADDRESS, blank_addresses, blank_tags
 
 Languages = tuple[str, str]
 """Languages of a line and of its translation (BCP 47); empty if not known."""

@@ -12,52 +12,11 @@ import regex
 
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.inline_tags import TagFreeLine, strip_tags
-from transformer.text.markup import ENTITY, TAG
 from transformer.text.normalization import normalize_spaces
-
-_BRACKETED: Final = r"\([^\s<>\"'()]*\)"
-ADDRESS: Final = regex.compile(
-    r"(?:(?:https?|ftps?|sftp|file)://|www\.)"
-    rf"(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'])*(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'.,;:!?)\]}}])"
-    r"|(?:\bmailto:)?(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"
-)
-"""An address of a page, a file or mail; brackets in pairs and no punctuation at its end belong to it."""
-_DOMAIN: Final = regex.compile(
-    r"(?<!\S)[<(\[]*(?:[a-z0-9][a-z0-9-]*+\.(?=[a-z0-9]))++(?:[a-z]{2}|com|org|net|edu|gov|info|int|mil|app|dev)"
-    r"(?::\d+)?(?:[/?#]\S*)?[>)\].,;:!?]*(?!\S)"
-)
-"""A word that is the name of a host, perhaps with a path. Within a sentence, two words may look so.
-
-Labels are matched possessively, because releasing one label after another would take quadratic time.
-"""
-PATTERNS: Final[dict[str, str]] = {
-    "urls": ADDRESS.pattern,
-    "tags": TAG.pattern,
-    "entities": ENTITY,
-    "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"
-    r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%",
-    "numbers": r"(?<![\w.,:/])\d++(?:[.,:/x×-]\d++)*+(?!\w)",
-}
-"""Patterns by kind, for `regex`: possessive quantifiers of `re` match wrongly in early versions of Python 3.11."""
-
+from transformer.text.spans import PATTERNS
 
 TERMINOLOGY_BEAM: Final = 8
 """Beam size for required phrases where none is chosen: greedy search places them badly."""
-
-
-def without_addresses(text: str) -> str:
-    """Returns a text without its addresses, and without words that are the names of hosts."""
-    return _DOMAIN.sub("", ADDRESS.sub("", text))
-
-
-def blank_tags(text: str) -> str:
-    """Returns a text with spaces instead of its tags."""
-    return TAG.sub(lambda match: " " * len(match[0]), text)
-
-
-def blank_addresses(text: str) -> str:
-    """Returns a text with spaces instead of its addresses."""
-    return ADDRESS.sub(lambda match: " " * len(match[0]), text)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import regex
 
 from transformer.pipelines.translation.alignment import Links
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.terminology import ADDRESS, PATTERNS
 from transformer.text.case import Truecased, Truecaser, restore_case
 from transformer.text.sentences import Span
+from transformer.text.spans import ADDRESS, PATTERNS
 from transformer.tokenizers.base import Tokenizer
 
 _KEPT: Final = "|".join([f"(?i:{ADDRESS.pattern})", *(PATTERNS[kind] for kind in ("tags", "entities", "placeholders"))])

@@ -59,6 +59,12 @@ def several_sources(source: Lines, target: Lines) -> None:
     target[16] = target[6]
 
 
+def numbered(source: Lines, target: Lines) -> None:
+    """Puts different numbers into the two sides of a pair."""
+    source[8] += " 16"
+    target[8] += " 17"
+
+
 # Kind -> a change of the corpus that causes it, and the lines (file, number) that must be shown first.
 FAULTS: dict[str, tuple[Callable[[Lines, Lines], None], list[tuple[str, int]]]] = {
     "nul": (change(0, 17, lambda text: text + "\0"), [("a.src", 17)]),
@@ -66,6 +72,13 @@ FAULTS: dict[str, tuple[Callable[[Lines, Lines], None], list[tuple[str, int]]]] 
     "control-character": (change(0, 23, lambda text: "\x1b[31m" + text), [("a.src", 23)]),
     "replacement": (change(1, 5, lambda text: text + " \ufffd"), [("a.tgt", 5)]),
     "mojibake": (change(1, 7, lambda text: text + " schÃ¶n"), [("a.tgt", 7)]),
+    "numbers": (numbered, [("a.src", 9), ("a.tgt", 9)]),
+    "placeholders": (change(0, 9, lambda text: text + " {name}"), [("a.src", 9), ("a.tgt", 9)]),
+    "tags": (change(1, 9, lambda text: f"<b>{text}"), [("a.src", 9), ("a.tgt", 9)]),
+    "addresses": (change(1, 9, lambda text: text + " www.a.org"), [("a.src", 9), ("a.tgt", 9)]),
+    "final-mark": (change(1, 9, lambda text: text + "?"), [("a.src", 9), ("a.tgt", 9)]),
+    "mixed-script": (change(1, 9, lambda text: text + " c\u0430t"), [("a.tgt", 9)]),
+    "tab": (change(0, 9, lambda text: text + "\tx"), [("a.src", 9)]),
     "html": (change(0, 7, lambda text: text + " &amp;"), [("a.src", 7)]),
     "control-token": (change(0, 11, lambda text: text + " </s>"), [("a.src", 11)]),
     "carriage-return": (change(0, 11, lambda text: text + "\r"), []),
@@ -162,7 +175,7 @@ def test_every_kind_is_tested() -> None:
     """Catches a kind of finding without a test."""
     elsewhere = {
         "unequal", "shift", "unrelated", "stretch", "invalid-utf8", "byte-order-mark", "test-overlap",
-        "test-overlap-loose", "poor-fit", "not-judged",
+        "test-overlap-loose", "poor-fit", "not-judged", "one-case",
     }  # fmt: skip
     assert elsewhere | set(FAULTS) == set(KINDS)
 

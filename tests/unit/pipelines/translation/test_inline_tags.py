@@ -19,7 +19,8 @@ from transformer.pipelines.translation.alignment_output import word_alignment
 from transformer.pipelines.translation.assemble import transfer_tags
 from transformer.pipelines.translation.inline_tags import count_units, restore_tags, strip_tags, tagged_word_ids
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Translation
-from transformer.pipelines.translation.terminology import PATTERNS, Terminology, TerminologyCounts
+from transformer.pipelines.translation.terminology import Terminology, TerminologyCounts
+from transformer.text.spans import PATTERNS
 
 ANY_TAG = re.compile(r"<[^<>]+>")
 EVERYTHING = Terminology(protected=list(PATTERNS))

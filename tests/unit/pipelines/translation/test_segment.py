@@ -212,7 +212,7 @@ def test_text_beside_addresses_is_translated(text: str) -> None:
 
 WITHIN_PROCESSOR_TIME = """
 import resource, sys
-from transformer.pipelines.translation.terminology import without_addresses
+from transformer.text.spans import without_addresses
 
 for part in sys.argv[1:]:
     print(part, flush=True)

@@ -10,8 +10,9 @@ from transformer.cli.lexicon import terminology_of
 from transformer.decoding import Search, repeats_itself
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.terminology import PATTERNS, Terminology, TerminologyCounts, read_glossary
+from transformer.pipelines.translation.terminology import Terminology, TerminologyCounts, read_glossary
 from transformer.pipelines.translation.translator import Translator
+from transformer.text.spans import PATTERNS
 
 EVERYTHING = Terminology(protected=list(PATTERNS))
 
