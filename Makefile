@@ -80,7 +80,7 @@ develop: .venv/.developer
 # torch first and at its exact version: a looser request can pull several GB of CUDA packages. TORCH_INDEX=ADDRESS
 # names another index for it.
 # The kernels are compiled before pip runs, because pip would hide how far they are.
-.venv/.installed: pyproject.toml constraints.txt setup.py tools/install_torch.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml models/*/*/bundle/manifest.json)
+.venv/.installed: pyproject.toml constraints.txt setup.py tools/install_torch.py $(wildcard src/transformer/kernels/csrc/* models/*/pyproject.toml models/*/*/bundle/*.json)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python tools/install_torch.py --constraint $(CONSTRAINTS)
 	$(PIP) 'setuptools>=77'

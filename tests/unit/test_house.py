@@ -146,7 +146,7 @@ def test_colours_are_defined_once() -> None:
 
 COMMANDS = [
     "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "score", "quantize",
-    "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill", "serve",
+    "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill", "serve",
 ]  # fmt: skip
 SHOW_HELP = """
 import os, sys, traceback
@@ -282,7 +282,7 @@ def test_a_line_goes_one_way(tiny_run: Path) -> None:
     that align words.
     """
     translator = transformer.load(tiny_run, workers=1, terminology=Terminology(banned=["zero"]))
-    stages = ["segment.py", "search.py", "assemble.py", "checks.py", "retry.py"]
+    stages = ["segment.py", "search.py", "assemble.py", "checks.py", "retry.py", "confidence.py"]
     for line in ("one two", "one 512 two; three ☃ 7,000. Four 88 five."):
         calls = calls_between_files(translator, line)
         assert [called for caller, called in calls if caller == "translator.py"] == stages

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
+from transformer.bundle.calibration import read_calibration
 from transformer.bundle.hub_cache import find_model
 from transformer.bundle.other_formats import check_is_folder, describe_other_format
 from transformer.bundle.provenance import Provenance
@@ -75,6 +76,7 @@ class Bundle:
         folder: Folder that the bundle was read from.
         precision: Precision of the stored weights. A model stored in int8 is packed for translation, unless it
             was read with `dequantize`.
+        calibration: Calibration of the confidence in translations, see `write_calibration`; empty if there is none.
     """
 
     config: ModelConfig
@@ -83,6 +85,7 @@ class Bundle:
     provenance: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     precision: str = "float32"
+    calibration: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def tokenizers(self) -> TokenizerPair:
@@ -231,7 +234,7 @@ def _read(
         raise BundleError(
             f"{folder}: {describe_error(error)}; the model is incomplete or of another version"
         ) from error
-    return Bundle(config, model.eval(), tokenizers, provenance, folder, precision)
+    return Bundle(config, model.eval(), tokenizers, provenance, folder, precision, read_calibration(folder))
 
 
 def check_vocabulary_sizes(tokenizers: TokenizerPair, config: ModelConfig) -> None:

@@ -17,8 +17,8 @@ EXIT_UNEXPECTED, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
 UsageError: Any = typer.BadParameter.__base__  # base class of all errors in options and arguments
 
 COMMANDS: Final = (
-    "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "shortlist",
-    "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report", "inspect", "plot",
+    "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "calibrate",
+    "shortlist", "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report", "inspect", "plot",
     "serve", "recipes", "models", "doctor", "docs",
 )  # fmt: skip
 MODULES: Final = {"import": "import_model"}

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
+from transformer.errors import ConfigError
+
 if TYPE_CHECKING:
     from transformer.pipelines.translation.results import Translation
 
@@ -11,8 +13,25 @@ Format = Literal["text", "jsonl", "moses"]
 Formatter = Callable[[int, str, "Translation"], str]
 
 
-def formatter(output_format: str, *, all_alternatives: bool) -> Formatter:
-    """Returns the function that formats a line's number, source and translation."""
+MARK = "[unsure] "
+"""What precedes a translation whose confidence is too low."""
+
+
+def formatter(output_format: str, *, all_alternatives: bool, min_confidence: float | None = None) -> Formatter:
+    """Returns the function that formats a line's number, source and translation.
+
+    Args:
+        output_format: One of `Format`.
+        all_alternatives: Whether all alternatives are written.
+        min_confidence: Confidence below which the text is marked; None marks none.
+
+    Raises:
+        ConfigError: Translations are to be marked in another format than plain text.
+    """
+    if min_confidence is not None:
+        if output_format != "text" or all_alternatives:
+            raise ConfigError("--min-confidence marks plain text; with --format jsonl, read the field confidence")
+        return lambda number, source, translation: as_marked_text(translation, min_confidence)
     if output_format == "jsonl":
         return as_json
     if output_format == "moses":
@@ -23,6 +42,12 @@ def formatter(output_format: str, *, all_alternatives: bool) -> Formatter:
 def as_text(number: int, source: str, translation: "Translation") -> str:
     """Returns the best translation."""
     return translation.text
+
+
+def as_marked_text(translation: "Translation", min_confidence: float) -> str:
+    """Returns the best translation, marked if its confidence is known and too low."""
+    is_unsure = translation.confidence is not None and translation.confidence < min_confidence
+    return MARK * is_unsure + translation.text
 
 
 def as_list(number: int, source: str, translation: "Translation") -> str:
@@ -50,5 +75,6 @@ def as_json(number: int, source: str, translation: "Translation") -> str:
          "finish": "end" if alternative.finished else "limit"}
         for alternative in translation.alternatives
     ]  # fmt: skip
-    fields = {"line": number, "source": source, "translation": translation.text, "flags": translation.flags}
+    fields = {"line": number, "source": source, "translation": translation.text, "flags": translation.flags,
+              "confidence": translation.confidence}  # fmt: skip
     return json.dumps({**fields, "alternatives": alternatives}, ensure_ascii=False)

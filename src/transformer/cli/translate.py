@@ -69,6 +69,10 @@ FormatOption = Annotated[
         "scores and tokens; moses: n-best list of Moses",
     ),
 ]
+MinConfidenceOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="mark translations of a lower confidence (expected chrF / 100) by `[unsure] `"),
+]
 PrefixOption = Annotated[
     Path | None, typer.Option(help="file with the required beginning of each translation; lines may be empty")
 ]
@@ -88,6 +92,7 @@ def translate(
     output_format: FormatOption = None,
     as_json: JsonOption = False,
     as_kind: AsOption = "auto",
+    min_confidence: MinConfidenceOption = None,
     prefix: PrefixOption = None,
     alignment: AlignmentOption = None,
     attention: AttentionOption = None,
@@ -111,6 +116,7 @@ def translate(
     invalid, lines = invalid_choice(invalid_utf8), argument_lines(texts, input_path)
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
+    format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence)
     check_files([input_path, prefix, shortlist, *bound.files], [output_path, alignment, attention])
     takes_any = as_kind == "text"
     if input_path is not None and not takes_any:
@@ -130,6 +136,10 @@ def translate(
             source_language=language_of("--source-language", source_language),
             target_language=language_of("--target-language", target_language),
         )  # fmt: skip
+        if min_confidence is not None and translator.confidence_model(translator.search) is None:
+            raise ConfigError(
+                f"--min-confidence needs a confidence, which {model} has not for this search; see transformer calibrate"
+            )
         freeze_gc()
         files.callback(translator.close)  # also ends unfinished work if the output is no longer read
         sink = files.enter_context(open_output(output_path))
@@ -140,7 +150,6 @@ def translate(
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
         chunks = _chunks(input_path, invalid, takes_any=takes_any) if lines is None else _split_into_chunks(iter(lines))
         translated = _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
-        format_line = formatter(chosen, all_alternatives=n_best is not None)
         language = "" if quiet or task else translator.config.source_language
         check = files.enter_context(check_language(language, notes))
         _write_translations(translator, translated, sink, format_line, side_outputs, notes, check)

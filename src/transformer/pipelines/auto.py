@@ -21,6 +21,7 @@ from transformer.kernels import Precision
 from transformer.models import family
 from transformer.models.kinds import EncoderConfig, ImageEncoderConfig
 from transformer.pipelines.device import choose_device_plan
+from transformer.pipelines.translation.confidence import Calibration
 from transformer.pipelines.translation.config import TranslatorConfig, TranslatorOptions, renamed_lexicon
 from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.threads import prepare_threads
@@ -131,6 +132,7 @@ def load(
         check_special_token_ids(bundle.tokenizers)
     n = 1 if plan.is_gpu else default_workers() if workers is None else workers
     settings.setdefault("description", plan.describe(n))
+    settings.setdefault("calibration", Calibration.from_dict(bundle.calibration, plan.precision))
     return make_translator(
         *bundles,
         shortlist=None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers),

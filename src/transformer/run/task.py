@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from torch import nn
@@ -75,6 +76,10 @@ class TaskData:
     def warm_up_validation(self, model: nn.Module, settings: TrainingSettings) -> None:
         """Runs the part of `scores` with the highest peak memory; nothing if only the loss is computed."""
         del model, settings
+
+    def calibrate(self, folder: Path, settings: TrainingSettings, backend: Backend) -> None:
+        """Stores in the folder of the run's best model how sure its outputs are; nothing if it generates no text."""
+        del folder, settings, backend
 
     def translations_jsonl(self, outputs: list[str]) -> str:
         """Returns the content of the run's `translations.jsonl`; empty if the model does not generate text."""

@@ -143,6 +143,8 @@ def _train(trainer: Trainer, notes: list[str], *, quiet: bool) -> tuple[Interrup
         if progress.finished and plan.context.is_main:
             with reporter.busy("averaging checkpoints"):
                 average_scores = trainer.average(reporter)
+            with reporter.busy("calibrating the confidence"):
+                plan.data.calibrate(resolve_model(plan.folder), settings, plan.backend)
             with reporter.busy("writing the report"):
                 write_report(plan.folder)
         return interruption, average_scores

@@ -80,8 +80,8 @@ def test_figures_of_a_model_are_json(tiny_run: Path) -> None:
 
 
 WITH_FIGURES = (
-    "info", "perplexity", "quantize", "average", "check", "evaluate", "translate", "score", "generate", "classify",
-    "fill", "embed", "doctor", "models", "recipes",
+    "info", "perplexity", "quantize", "calibrate", "average", "check", "evaluate", "translate", "score", "generate",
+    "classify", "fill", "embed", "doctor", "models", "recipes",
 )  # fmt: skip
 
 
@@ -182,6 +182,7 @@ MISSING = (
     "classify {model} --evaluate *{no}", "embed {model} --input *{no}", "embed {model} --evaluate *{no}",
     "perplexity {model} *{no}", "quantize {model} --source *{no} --reference {text} --output {new}",
     "shortlist {model} --source {text} --target *{no} --output {new}",
+    "calibrate {model} --source {text} --reference *{no}",
 )  # fmt: skip
 UNWRITABLE = (
     "translate {model} x --output *{nowhere}", "translate {model} x --output *{folder}",

@@ -42,6 +42,7 @@ SIZES: dict[str, dict[str, Any]] = {
 TRANSLATE = ("translate {model} --input {text}", "score {model} --source {text} --target {text}",
              "info {model}", "export {model} --output {out}", "average {model} {model} --output {out}",
              "quantize {model} --source {text} --reference {text} --output {out}",
+             "calibrate {model} --source {text} --reference {text}",
              "evaluate {model} --source {text} --reference {text} --bootstrap 0",
              "shortlist {model} --source {text} --target {text} --output {out}",
              "train --source {text} --target {text} --from {model} --run {out} --set training.max_steps=1")  # fmt: skip

@@ -32,12 +32,14 @@ OTHER_FLAGS = {
 }
 NO_FLAG = {
     "limit_ends",  # a language model sets it
-    "search", "terminology", "source_text", "length_ratio", "normalize", "description",  # facts and values with fields
+    "search", "terminology", "source_text", "calibration", "length_ratio", "normalize",  # facts and values with fields
+    "description",
     "max_source_tokens", "max_target_tokens", "batch_tokens",  # follow from the model; for experiments
 }  # fmt: skip
 ONLY_FLAGS = {
     "alpha",  # exponent of --length-penalty, which is a function in Python
     "input", "output", "as", "invalid_utf8", "format", "json", "prefix", "alignment", "attention",  # files and formats
+    "min_confidence",  # a mark in the output; Python has the number
     "verbose", "quiet",
 }  # fmt: skip
 OTHER_FIELDS = {

@@ -11,6 +11,7 @@ from transformer.errors import ConfigError
 from transformer.options.fields import Doc, Remedy, facts_of
 from transformer.options.search import GREEDY, Search
 from transformer.options.translation import Case, Split, TranslationOptions
+from transformer.pipelines.translation.confidence import Calibration
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
@@ -35,6 +36,7 @@ class TranslatorConfig(TranslationOptions):
         search: Search options.
         terminology: Phrases that translations must contain and must not contain.
         source_text: Statistics of the training sources; None if they are not known.
+        calibration: Models of the confidence in translations; none if the model was not calibrated.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.
@@ -49,6 +51,7 @@ class TranslatorConfig(TranslationOptions):
     ] = 1
     length_ratio: Annotated[float, Doc("mean number of target tokens per source token in the training text")] = 1.0
     source_text: SourceText | None = None
+    calibration: Calibration = field(default_factory=Calibration)
     source_language: Annotated[str, Doc("language of the lines, whose abbreviations end no sentence")] = ""
     target_language: Annotated[str, Doc("language of the translations")] = ""
     description: Annotated[str, Doc("device, precision and number of processes, for users")] = ""
@@ -99,6 +102,7 @@ class TranslatorOptions(TypedDict, total=False):
     copy: bool
     length_ratio: float
     source_text: SourceText | None
+    calibration: Calibration
     source_language: str | None
     target_language: str | None
     description: str

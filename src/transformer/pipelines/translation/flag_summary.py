@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from transformer.pipelines.translation.checks import UNSEEN
+from transformer.pipelines.translation.confidence import UNSURE
 
+UNSURE_NOTE: Final = "unsure: the translation is likely to be bad"
+"""Note on all unsure translations, whose flags differ in their confidence."""
 MAX_NOTES: Final = 10
 """Maximum number of notes of a summary."""
 MAX_FLAGS: Final = 1000
@@ -45,6 +48,8 @@ class FlagSummary:
         for flag in flags:
             if flag.startswith(UNSEEN):
                 continue
+            if flag.startswith(UNSURE):
+                flag = UNSURE_NOTE
             if flag not in self.n_lines and len(self.n_lines) >= MAX_FLAGS:
                 self.n_uncounted += 1
                 continue

@@ -9,6 +9,7 @@ from typing import Any
 
 from transformer.bundle import Bundle, load_bundle, save_quantized
 from transformer.bundle.bundle import check_quantized_fits
+from transformer.bundle.calibration import write_calibration
 from transformer.bundle.provenance import without_folders
 from transformer.decoding import Search
 from transformer.errors import BundleError, ConfigError
@@ -134,6 +135,8 @@ def quantize_model(
     figures = comparisons["int8"].as_json("int8") | {"in bf16": comparisons["bf16"].as_json("bf16")}
     provenance = without_folders(bundle.provenance) | {"quantized": {"from": bundle.fingerprint, **figures}}
     save_quantized(out, Bundle(bundle.config, bundle.model, bundle.text, provenance))
+    if bundle.calibration:
+        write_calibration(out, bundle.calibration)
     return comparisons
 
 

@@ -63,6 +63,8 @@ class Translation:
             input line that contains it; for each word of their translations, the word of the final text.
         unseen: Characters of the line that did not occur in training, which a flag names too.
         is_copied: Whether the line was copied because there is nothing to translate in it; False for an empty line.
+        confidence: Expected chrF of the best translation over 100, from 0 to 1; None for an empty line, or if the model
+            was not calibrated.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -71,6 +73,7 @@ class Translation:
     words: tuple[list[int], list[int]] | None = None
     unseen: tuple[str, ...] = ()
     is_copied: bool = False
+    confidence: float | None = None
 
     def __str__(self) -> str:
         """Returns the best translation."""

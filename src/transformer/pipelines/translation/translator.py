@@ -12,7 +12,8 @@ from transformer.errors import ConfigError
 from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assemble import Assembler
-from transformer.pipelines.translation.checks import Checker
+from transformer.pipelines.translation.checks import CheckedLine, Checker
+from transformer.pipelines.translation.confidence import ConfidenceModel, with_confidence
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.flag_summary import FlagSummary
@@ -266,6 +267,14 @@ class Translator:
             WorkerError: A process was killed, or the processes were ended by `close`.
             ConfigError: The translations have been returned before.
         """
+        checked = self.finish_checked(pending, done)
+        model = self.confidence_model(pending.options.search)
+        return [with_confidence(line, model) for line in checked]
+
+    def finish_checked(
+        self, pending: PendingTranslation, done: Callable[[int], None] | None = None
+    ) -> list[CheckedLine]:
+        """Same as `finish`, but returns the lines with all that the stages know about them, without a confidence."""
         options, lines = pending.options, pending.segmented
         counts = [len(line.segments) for line in lines]
         segments = self.searcher.finish(pending.search, count_finished_lines(counts, done))
@@ -274,7 +283,11 @@ class Translator:
         checker = Checker(options, self.tokenizers)
         checked = checker.check(lines, searched, assembler.assemble(lines, searched))
         retrier = Retrier(options, self._segmenter(options), self.searcher, assembler, checker)
-        return [line.translation for line in retrier.retry(checked)]
+        return retrier.retry(checked)
+
+    def confidence_model(self, search: Search) -> ConfidenceModel | None:
+        """Returns the model of the confidence in translations of a search; None for an ensemble, or without one."""
+        return self.config.calibration.model_for(search) if len(self.models) == 1 else None
 
     def _options_of_call(
         self, search: Search | None = None, terminology: Terminology | None = None

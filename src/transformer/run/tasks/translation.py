@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from transformer.bundle import Bundle
+from transformer.bundle.calibration import read_calibration
 from transformer.bundle.languages import language_entries, recorded_languages
 from transformer.data.config import DataConfig
 from transformer.data.languages import identify_languages
@@ -20,6 +21,7 @@ from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.evaluation.tokenization import Tokenization, fitting_tokenization
 from transformer.models.kinds import EncoderDecoderConfig, ModelConfig
+from transformer.pipelines.translation.calibration import MIN_LINES, calibrate_folder
 from transformer.pipelines.translation.config import BATCH_TOKENS, default_batch_tokens
 from transformer.pipelines.translation.segment import EXTRA_TOKENS
 from transformer.pipelines.translation.translator import Translator
@@ -35,6 +37,8 @@ from transformer.training.objectives.translation import TranslationObjective
 from transformer.training.validation import batches_longest_first
 from transformer.transformer import Transformer
 
+CALIBRATION_LINES: Final = 200
+"""Maximum number of validation pairs that the confidence is fitted to, beside as many spoiled ones."""
 DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 
 
@@ -120,6 +124,17 @@ class TranslationData(TaskData):
             translator.close()  # a GPU holds the buffers of one batch only, as measured in the warm-up
             translations |= {int(line): result.text for line, result in zip(lines, results, strict=True)}
         return translations
+
+    def calibrate(self, folder: Path, settings: TrainingSettings, backend: Backend) -> None:
+        """Implements `TaskData.calibrate`: fits the confidence to some of the validation pairs, if there are enough."""
+        pairs = self.corpus.validation_text
+        if len(pairs) < MIN_LINES or read_calibration(folder):
+            return
+        chosen = pairs[:: -(-len(pairs) // CALIBRATION_LINES)]
+        calibrate_folder(
+            folder, chosen if len(chosen) >= MIN_LINES else pairs[:CALIBRATION_LINES], settings.seed,
+            precision="float32", device=backend.device.type, workers=1, batch_tokens=settings.micro_batch_tokens,
+        )  # fmt: skip
 
     def translations_jsonl(self, outputs: list[str]) -> str:
         """Returns the validation pairs with their translations, one JSON object per line."""

@@ -1,0 +1,125 @@
+"""Fits the confidence of a translator to lines with references and to spoiled copies of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final, Unpack
+
+import numpy as np
+
+from transformer.bundle import load_bundle
+from transformer.bundle.calibration import write_calibration
+from transformer.decoding import Search
+from transformer.errors import DataError
+from transformer.evaluation.scores import sentence_scores
+from transformer.pipelines.auto import LoadOptions, load_translator
+from transformer.pipelines.translation.confidence import (
+    Calibration,
+    ConfidenceModel,
+    features_of,
+    fit_confidence,
+    kind_of,
+)
+from transformer.pipelines.translation.translator import Translator
+
+MIN_LINES: Final = 100
+"""Minimum number of lines to fit a model to."""
+BEAM: Final = 4
+"""Beam size for which the model for beams is fitted."""
+SEARCHES: Final = (Search(beam=1), Search(beam=BEAM))
+
+
+def calibrate_folder(
+    path: Path, pairs: Sequence[tuple[str, str]], seed: int = 0, **options: Unpack[LoadOptions]
+) -> Calibration:
+    """Fits the confidence of a model and stores it in its folder, beside what was fitted for other precisions.
+
+    Args:
+        path: Bundle or run folder.
+        pairs: Held-out sources and references, neither training text nor the test set.
+        seed: Seed of the spoiled copies.
+        **options: Options of `load_translator`.
+
+    Raises:
+        BundleError: The folder is not a bundle, or its model does not translate.
+        DataError: There are fewer than `MIN_LINES` pairs.
+        OutputError: The folder cannot be written.
+    """
+    if len(pairs) < MIN_LINES:
+        raise DataError(f"{len(pairs):,} lines are too few to calibrate with; give {MIN_LINES} or more")
+    bundle = load_bundle(path, dequantize=True)
+    if bundle.folder is None:
+        raise ValueError("a loaded bundle has a folder")
+    translator = load_translator(bundle.folder, **options)
+    calibration = calibrate(translator, pairs, seed)
+    translator.close()
+    write_calibration(bundle.folder, bundle.calibration | calibration.to_dict())
+    return calibration
+
+
+def calibrate(translator: Translator, pairs: Sequence[tuple[str, str]], seed: int = 0) -> Calibration:
+    """Fits confidence models for greedy search and for a beam of 4.
+
+    Args:
+        translator: Translator of the model alone.
+        pairs: Held-out sources and references.
+        seed: Seed of the spoiled copies.
+    """
+    precision = translator.config.calibration.precision
+    sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
+    lines = [*sources, *spoil(sources, references, seed)]
+    models = {
+        f"{precision} {kind_of(search)}": _fit(translator, lines, references * 2, len(pairs), search)
+        for search in SEARCHES
+    }
+    return Calibration(models, precision)
+
+
+def _fit(
+    translator: Translator, lines: Sequence[str], references: Sequence[str], n_plain: int, search: Search
+) -> ConfidenceModel:
+    """Fits the model of one search; the first `n_plain` lines are not spoiled."""
+    checked = translator.finish_checked(translator.begin(lines, search=search))
+    chosen = [i for i, line in enumerate(checked) if line.searched]
+    scores = sentence_scores([line.translation.text for line in checked], references)
+    return fit_confidence(
+        np.array([features_of(checked[i]) for i in chosen]),
+        np.array([scores[i] / 100 for i in chosen]),
+        np.array([i < n_plain for i in chosen]),
+    )
+
+
+def spoil(sources: Sequence[str], references: Sequence[str], seed: int) -> list[str]:
+    """Returns a spoiled copy of each source, by turns in one of five ways.
+
+    Its words are shuffled, half of them are replaced with words of other lines, or with words of the other language, it
+    is put into capitals, or letters of its words are exchanged.
+
+    Args:
+        sources: Lines.
+        references: Their translations.
+        seed: Seed of the choices.
+    """
+    random = Random(seed)
+    words = [[word for line in lines for word in line.split()] or [""] for lines in (sources, references)]
+
+    def replaced(line: str, others: Sequence[str]) -> str:
+        return " ".join(word if random.random() < 0.5 else random.choice(others) for word in line.split())
+
+    def shuffled(line: str) -> str:
+        parts = line.split()
+        return " ".join(random.sample(parts, len(parts)))
+
+    def misspelled(line: str) -> str:
+        return " ".join(
+            "".join(random.sample(word, len(word))) if random.random() < 0.5 else word for word in line.split()
+        )
+
+    ways = (
+        shuffled,
+        lambda line: replaced(line, words[0]),
+        lambda line: replaced(line, words[1]),
+        str.upper,
+        misspelled,
+    )
+    return [ways[i % len(ways)](line) for i, line in enumerate(sources)]
