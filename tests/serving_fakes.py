@@ -179,6 +179,7 @@ def translation(model: str, text: str, options: Mapping[str, Any]) -> Mapping[st
     return {
         "text": best, "score": -0.5 * n, "alternatives": alternatives, "flags": [], "copied": False,
         "alignment": aligned, "source_tokens": n, "target_tokens": len(best.split()),
+        **({"confidence": 0.21, "unsure": True} if "unclear" in text else {}),
     }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ Task = Literal["translate", "generate", "embed", "classify", "fill", "score"]
 
 Results, one mapping per item:
     translate: {"text", "score", "alternatives": [{"text", "score", "finished"}], "flags": [str], "copied": bool,
-        "alignment": [[source word, target word]] or None, "source_tokens": int, "target_tokens": int}
+        "confidence": float or None, "unsure": bool, "alignment": [[source word, target word]] or None,
+        "source_tokens": int, "target_tokens": int}
     generate: {"alternatives": [{"text", "score" (None if a stop text was given), "finished", "tokens": int}],
         "prompt_tokens": int}
     embed: {"vector": [float], "tokens": int}

@@ -11,7 +11,7 @@ from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
 from transformer.serving.pairs import LanguagePairs, Route
-from transformer.serving.piece_results import PieceResult, pivoted, read_result
+from transformer.serving.piece_results import PieceResult, joined_confidence, joined_flags, pivoted, read_result
 from transformer.serving.settings import ServerSettings
 from transformer.text.languages import Detection, matching_tag, parse_language, rank_languages
 from transformer.text.line_splitting import word_indices
@@ -67,6 +67,8 @@ class TranslatedText:
         source_tokens: Number of source tokens.
         target_tokens: Number of target tokens.
         models: Names of the models, two if it was translated through a third language.
+        expected_chrf: Lowest confidence of its parts, from 0 to 1, see `Translation.confidence`; None if it is unknown.
+        unsure: First and last word of the translation of each unsure part; empty for a text with markup.
     """
 
     text: str
@@ -79,6 +81,8 @@ class TranslatedText:
     source_tokens: int = 0
     target_tokens: int = 0
     models: tuple[str, ...] = ()
+    expected_chrf: float | None = None
+    unsure: tuple[tuple[int, int], ...] = ()
 
 
 class TranslationService:
@@ -295,11 +299,23 @@ def _assemble(
         text=texts[0],
         alternatives=tuple(text for text in dict.fromkeys(texts) if text != texts[0]),
         score=sum(result.score for result in results),
-        flags=tuple(dict.fromkeys(flag for result in results for flag in result.flags)),
+        flags=joined_flags(results),
         alignment=_alignment(source.text, texts[0], template.pieces, results) if is_aligned else None,
         source_tokens=sum(result.source_tokens for result in results),
         target_tokens=sum(result.target_tokens for result in results),
         models=models,
+        expected_chrf=joined_confidence(results),
+        unsure=_unsure_words(texts[0], results) if options.markup is None else (),
+    )
+
+
+def _unsure_words(target: str, results: Sequence[PieceResult]) -> tuple[tuple[int, int], ...]:
+    """Returns the first and the last word of each unsure piece of a translation."""
+    if not any(result.is_unsure for result in results):
+        return ()
+    indices = word_indices(target, [result.texts[0] for result in results])
+    return tuple(
+        (words[0], words[-1]) for result, words in zip(results, indices, strict=True) if result.is_unsure and words
     )
 
 

@@ -86,9 +86,19 @@ def test_alternatives_and_details(address: str) -> None:
     assert answer["alternatives"] == ["A DOG (2)\nTWO CATS (2)", "A DOG (3)\nTWO CATS (3)"]
     assert answer["details"] == {
         "score": -2.0, "flags": [], "alignment": [[0, 0], [1, 1], [2, 2], [3, 3]], "models": ["en-de"],
-        "source_tokens": 4, "target_tokens": 4,
+        "unsure": [], "source_tokens": 4, "target_tokens": 4,
     }  # fmt: skip
     assert list(translate(address, ["A dog"], alternatives=1)["alternatives"]) == [["A DOG (2)"]]
+
+
+def test_confidence(address: str) -> None:
+    """Catches an unsure line that is not named or placed, and a list of which one text has no confidence."""
+    answer = translate(address, "A dog\nan unclear word\nTwo cats", details=True)
+    assert answer["confidence"] == 0.21
+    assert answer["details"]["flags"] == ["unsure in 1 of 3 parts (lowest confidence 0.21)"]
+    assert answer["details"]["unsure"] == [[2, 4]]
+    assert translate(address, ["unclear", ""], details=True)["confidence"] == [0.21, None]
+    assert translate(address, "unclear", details=True)["details"]["flags"] == ["unsure (confidence 0.21)"]
 
 
 def test_own_options(address: str, engine: FakeEngine) -> None:

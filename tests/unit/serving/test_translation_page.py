@@ -217,6 +217,28 @@ def test_quality_notes_are_shown_and_withdrawn(page: Any) -> None:
     assert page.text_content("#output") == ""
 
 
+def test_unsure_sentences_are_underlined_and_explained(page: Any) -> None:
+    """Catches a mark on a sure sentence, and an explanation that pointer or keyboard alone shows, or that stays."""
+    page.fill("#source", "A dog.\nAn unclear word.")
+    page.wait_for_selector("#output .unsure")
+    assert page.locator("#output .unsure").all_inner_texts() == ["AN UNCLEAR WORD."]
+    assert "underline" in page.evaluate("getComputedStyle(document.querySelector('.unsure')).textDecorationLine")
+    note = page.locator("#unsure-note")
+    assert note.is_hidden()
+    page.hover("#output .unsure")
+    note.wait_for(state="visible")
+    page.mouse.move(5, 5)
+    note.wait_for(state="hidden")
+    page.focus("#output .sentence >> nth=0")
+    assert note.is_hidden()
+    page.keyboard.press("ArrowDown")
+    note.wait_for(state="visible")
+    assert page.get_attribute("#output .unsure", "aria-describedby") == "unsure-note"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#alternatives li")
+    assert note.is_hidden()
+
+
 def test_html_in_texts_is_text(page: Any) -> None:
     """Catches a page that puts a text, its translation or its history into the document as HTML."""
     count = "document.querySelectorAll('script, img, b').length"

@@ -78,7 +78,8 @@ function show(text, { translatedText, detectedLanguage, details }) {
   const detected = detectedLanguage?.language;
   const from = detected ?? languages.from;
   languages.detect(detected ?? "");
-  last = { text, translation: translatedText, from, to: languages.to, alignment: details?.alignment };
+  last = { text, translation: translatedText, from, to: languages.to, alignment: details?.alignment,
+    unsure: details?.unsure };
   output.show(last);
   element("result").classList.remove("stale");
   showMessage();

@@ -26,10 +26,14 @@ export class Output {
     this.#output.addEventListener("keydown", (event) => this.#key(event));
     this.#output.addEventListener("focusin", ({ target }) => {
       this.#highlight.show("target", target.closest(".sentence"), null);
+      this.#explain(target.closest(".sentence"));
     });
-    this.#output.addEventListener("focusout", () => this.#highlight.clear());
-    this.#output.addEventListener("pointerover", (event) => this.#point("target", event.target));
-    this.#output.addEventListener("pointerleave", () => this.#highlight.clear());
+    this.#output.addEventListener("focusout", () => this.#leave());
+    this.#output.addEventListener("pointerover", (event) => {
+      this.#point("target", event.target);
+      this.#explain(event.target.closest(".sentence"));
+    });
+    this.#output.addEventListener("pointerleave", () => this.#leave());
     this.#source.addEventListener("pointermove", (event) => this.#pointAtSource(event));
     this.#source.addEventListener("pointerleave", () => this.#highlight.clear());
     this.#source.addEventListener("keyup", (event) => this.#caret(event));
@@ -44,7 +48,7 @@ export class Output {
     return this.#output.textContent;
   }
 
-  // Shows an answer: {text, translation, from, to, alignment}.
+  // Shows an answer: {text, translation, from, to, alignment, unsure}.
   show(result) {
     const pairs = sentencePairs(result.text, result.translation, result.from, result.to).map((pair) => {
       const source = result.text.slice(pair.source.start, pair.source.end);
@@ -62,6 +66,7 @@ export class Output {
   // Forgets the answer: its words no longer correspond to the text. The translation stays visible until the next one.
   detach() {
     this.closeAlternatives();
+    this.#explain(null);
     this.#request?.abort();
     this.#highlight.setLinks([]);
     this.#result = null;
@@ -98,7 +103,24 @@ export class Output {
       sentence.setAttribute("aria-haspopup", "dialog");
       sentence.setAttribute("aria-expanded", "false");
       sentence.tabIndex = index ? -1 : 0;
+      if (this.#isUnsure(sentence)) {
+        sentence.classList.add("unsure");
+        sentence.setAttribute("aria-describedby", "unsure-note");
+      }
     });
+  }
+
+  // Returns whether a sentence has a word of a part that the model is unsure of; not after another one was chosen.
+  #isUnsure(sentence) {
+    const numbers = [...sentence.querySelectorAll("[data-word]")].map(({ dataset }) => dataset.word).filter(Boolean);
+    return (this.#result.unsure ?? []).some(([first, last]) => numbers.some((word) => first <= word && word <= last));
+  }
+
+  // Explains why a sentence is underlined, while the pointer or the focus is on it.
+  #explain(sentence) {
+    const isShown = Boolean(sentence?.classList.contains("unsure")) && !this.#open;
+    element("unsure-note").hidden = !isShown;
+    if (isShown) this.#place(element("unsure-note"), sentence);
   }
 
   #sentences() {
@@ -108,6 +130,11 @@ export class Output {
   #click({ target }) {
     const sentence = target.closest(".sentence");
     if (sentence && getSelection().isCollapsed) this.#showAlternatives(sentence);
+  }
+
+  #leave() {
+    this.#highlight.clear();
+    this.#explain(null);
   }
 
   #point(side, target) {
@@ -184,11 +211,12 @@ export class Output {
     if (isOpen || !this.#result) return;
     const pair = this.#result.pairs[sentence.dataset.sentence];
     this.#open = sentence;
+    this.#explain(null);
     sentence.setAttribute("aria-expanded", "true");
     this.#makeTabStop(sentence);
     this.#popup.hidden = false;
     this.#fillPopup(pair, [], "Looking for other translations …");
-    this.#place(sentence);
+    this.#place(this.#popup, sentence);
     try {
       const choice = await this.#choiceOf(pair);
       if (this.#open !== sentence) return;
@@ -232,9 +260,9 @@ export class Output {
     if (hadFocus) (this.#popup.querySelector("[aria-current]") ?? this.#popup.querySelector("button"))?.focus();
   }
 
-  #place(sentence) {
-    const pane = this.#popup.parentElement.getBoundingClientRect();
-    this.#popup.style.top = `${sentence.getBoundingClientRect().bottom - pane.top + 6}px`;
+  #place(popup, sentence) {
+    const pane = popup.parentElement.getBoundingClientRect();
+    popup.style.top = `${sentence.getBoundingClientRect().bottom - pane.top + 6}px`;
   }
 
   #choose(pair, text) {

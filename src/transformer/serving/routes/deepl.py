@@ -83,6 +83,8 @@ class Translation(BaseModel):
         text: Translation.
         billed_characters: Number of characters of the text, if asked for.
         model_type_used: Type of the model, if one was asked for.
+        confidence: Expected chrF of the translation over 100, from 0 to 1, the lowest one of its parts; left out if the
+            model was not calibrated.
         alternatives: Further translations, if asked for.
         details: Facts of the translation, if asked for.
     """
@@ -91,6 +93,7 @@ class Translation(BaseModel):
     text: str
     billed_characters: int | None = None
     model_type_used: str | None = None
+    confidence: float | None = None
     alternatives: list[str] | None = None
     details: Details | None = None
 
@@ -194,6 +197,8 @@ def _markup(request: DeepLRequest) -> Markup | None:
 
 def _answer(text: str, translated: TranslatedText, request: DeepLRequest) -> dict[str, Any]:
     answer: dict[str, Any] = {"detected_source_language": deepl_code(translated.source), "text": translated.text}
+    if translated.expected_chrf is not None:
+        answer["confidence"] = translated.expected_chrf
     if request.show_billed_characters:
         answer["billed_characters"] = len(text)
     if request.model_type:

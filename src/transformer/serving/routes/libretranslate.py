@@ -49,6 +49,8 @@ class TranslateResponse(BaseModel):
     Attributes:
         translatedText: Best translation.
         detectedLanguage: Language of the text, if it was to be detected.
+        confidence: Expected chrF of the translation over 100, from 0 to 1, the lowest one of its parts; left out if the
+            model was not calibrated.
         alternatives: Further translations, if asked for.
         details: Facts of the translation, if asked for.
     """
@@ -57,6 +59,7 @@ class TranslateResponse(BaseModel):
 
     translated_text: str | list[str] = Field(alias="translatedText")
     detected_language: DetectedLanguage | list[DetectedLanguage] | None = Field(None, alias="detectedLanguage")
+    confidence: float | list[float | None] | None = None
     alternatives: list[str] | list[list[str]] | None = None
     details: Details | list[Details] | None = None
 
@@ -88,7 +91,8 @@ async def translate_texts(call: Call) -> dict[str, Any]:
     source = AUTO if request.source.lower() == AUTO else request.source
     options = TranslateOptions(markup=html_markup(request.format))
     translated = await translate(call, texts, source, request.target, request, options)
-    answers = [_answer(text, request, is_detected=source == AUTO) for text in translated]
+    is_calibrated = any(text.expected_chrf is not None for text in translated)
+    answers = [_answer(text, request, is_detected=source == AUTO, is_calibrated=is_calibrated) for text in translated]
     if isinstance(request.q, str):
         return answers[0]
     names = answers[0] if answers else {"translatedText": ""}
@@ -149,11 +153,15 @@ async def suggest(call: Call) -> None:
     raise ServiceError("not_implemented", "suggestions of better translations are not supported")
 
 
-def _answer(translated: TranslatedText, request: TranslateRequest, *, is_detected: bool) -> dict[str, Any]:
+def _answer(
+    translated: TranslatedText, request: TranslateRequest, *, is_detected: bool, is_calibrated: bool
+) -> dict[str, Any]:
     answer: dict[str, Any] = {"translatedText": translated.text}
     if is_detected:
         language = DetectedLanguage(language=translated.source, confidence=translated.confidence)
         answer["detectedLanguage"] = language
+    if is_calibrated:
+        answer["confidence"] = translated.expected_chrf
     if request.alternatives:
         answer["alternatives"] = list(translated.alternatives)
     if request.details:

@@ -57,6 +57,8 @@ class Details(BaseModel):
         alignment: Pairs of word positions in source and translation, counted from 0; words are separated by white
             space. None for a text with markup.
         models: Names of the models; two for a translation through a third language.
+        unsure: First and last word, counted from 0, of each part whose translation is unsure; none for a text with
+            markup.
         source_tokens: Number of source tokens.
         target_tokens: Number of target tokens.
     """
@@ -65,6 +67,7 @@ class Details(BaseModel):
     flags: list[str]
     alignment: list[tuple[int, int]] | None
     models: list[str]
+    unsure: list[tuple[int, int]]
     source_tokens: int
     target_tokens: int
 
@@ -111,6 +114,7 @@ def details(translated: TranslatedText) -> Details:
         flags=list(translated.flags),
         alignment=alignment,
         models=list(translated.models),
+        unsure=list(translated.unsure),
         source_tokens=translated.source_tokens,
         target_tokens=translated.target_tokens,
     )
