@@ -22,7 +22,7 @@ from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment, SegmentSearcher, group_by_line
 from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
-from transformer.pipelines.translation.substitution import SubstitutedLine
+from transformer.text.substitution import SubstitutedLine
 
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
@@ -151,13 +151,31 @@ class Retrier:
             ]
             (translation,) = self.assembler.assemble([line], [searched])
         if attempt.substituted is not None:
-            restored = attempt.substituted.restore(translation)
+            restored = restore_originals(attempt.substituted, translation)
             if restored is None:
                 return None
             line = replace(line, text=first.line.text, unseen=first.line.unseen, outer=first.line.outer)
             translation = restored.with_outer_space(line.text, *line.outer)
         (finished,) = self.checker.check([line], [searched], [translation])
         return finished
+
+
+def restore_originals(substituted: SubstitutedLine, translation: Translation) -> Translation | None:
+    """Restores the originals in a translation; None unless its best text has each substitute once.
+
+    Args:
+        substituted: Line with substitutes.
+        translation: Translation of it; alternatives that lost a substitute are dropped.
+    """
+    texts = [(other, substituted.restore(other.text)) for other in translation.alternatives]
+    if not texts[0][1]:
+        return None
+    alternatives = tuple(replace(other, text=text) for other, text in texts if text)
+    maps = substituted.map_words(translation.text)
+    seen = translation.words or ([*range(len(maps[0]))], [*range(len(maps[1]))])
+    words = [maps[0][word] for word in seen[0]], [maps[1][word] for word in seen[1]]
+    is_same = translation.words is None and words == seen
+    return replace(translation, alternatives=alternatives, words=None if is_same else words)
 
 
 def _is_better(second: CheckedLine, first: CheckedLine) -> bool:

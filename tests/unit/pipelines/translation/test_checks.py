@@ -4,7 +4,8 @@ import pytest
 
 from transformer.pipelines.translation.checks import compare_spans, repeats_word
 from transformer.pipelines.translation.results import Alternative, Translation
-from transformer.pipelines.translation.substitution import SubstitutedLine
+from transformer.pipelines.translation.retry import restore_originals
+from transformer.text.substitution import SubstitutedLine
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_substitutes_are_replaced_by_what_they_stand_for() -> None:
     attempt = SubstitutedLine.of(line, [], 0, ("en", "de"))
     assert attempt is not None
     assert attempt.text == "Mail 40 by July 30, pay 70 euros at 4:30, or call 80."
-    restored = attempt.restore(translation("Ruf 80 an oder zahl 70 Euro um 4:30 Uhr, bis 30. Juli an 40."))
+    restored = restore_originals(attempt, translation("Ruf 80 an oder zahl 70 Euro um 4:30 Uhr, bis 30. Juli an 40."))
     assert restored is not None
     assert [alternative.text for alternative in restored.alternatives] == [
         "Ruf +49 30 5551 an oder zahl 9,50\u00a0€ um 14:15 Uhr, bis 30. Juni an anna@x.org."
@@ -74,6 +75,6 @@ def test_a_substitute_that_does_not_survive(text: str) -> None:
     """Catches a number put into the middle of another one, twice, or nowhere."""
     attempt = SubstitutedLine.of("It is 1234.", ["1234"], 0, ("en", "de"))
     assert attempt is not None
-    assert attempt.restore(translation(text)) is None
+    assert restore_originals(attempt, translation(text)) is None
     assert SubstitutedLine.of("no number", [], 0, ("en", "de")) is None
     assert SubstitutedLine.of(" ".join(f"a{i} {i}" for i in range(100, 120)), [], 0, ("en", "de")) is None

@@ -2,13 +2,12 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import regex
 
-from transformer.pipelines.translation.results import Translation
 from transformer.text.number_words import month_names, unit_names, write_date, write_euros
 from transformer.text.numbers import Number, read_numbers, write_number
 from transformer.text.spans import ADDRESS, blank_addresses, blank_tags
@@ -132,25 +131,14 @@ class SubstitutedLine:
             end = span.end
         return cls(text + line[end:], tuple(stand_ins), tuple(places))
 
-    def restore(self, translation: Translation) -> Translation | None:
-        """Restores the originals in a translation; None unless its best text has each substitute once.
+    def restore(self, translation: str) -> str:
+        """Returns a translation of the line with the originals restored; empty unless it has each substitute once."""
+        places = self._find(translation)
+        return _replace(translation, places) if places else ""
 
-        Args:
-            translation: Translation of the line with substitutes.
-        """
-        places = [self._find(other.text) for other in translation.alternatives]
-        if not places[0]:
-            return None
-        alternatives = tuple(
-            replace(other, text=_replace(other.text, spans))
-            for other, spans in zip(translation.alternatives, places, strict=True)
-            if spans
-        )
-        source, target = translation.words or (range(len(self.text.split())), range(len(translation.text.split())))
-        maps = _map_words(self.text, self.spans), _map_words(translation.text, places[0])
-        words = [maps[0][word] for word in source], [maps[1][word] for word in target]
-        is_same = translation.words is None and words == ([*source], [*target])
-        return replace(translation, alternatives=alternatives, words=None if is_same else words)
+    def map_words(self, translation: str) -> tuple[list[int], list[int]]:
+        """Maps words of the line with substitutes, and of a translation, to those with the originals."""
+        return _map_words(self.text, self.spans), _map_words(translation, self._find(translation))
 
     @cached_property
     def _pattern(self) -> regex.Pattern[str]:
