@@ -88,7 +88,14 @@ def test_a_killed_host_or_spawner_is_replaced(expected: list[str]) -> None:
         assert await translate(engine, *LINES) == expected, "the host does not need the spawner"
         await until(lambda: not is_running(before.spawner or 0))
         await engine.reload()
-        assert engine_processes().spawner not in (None, before.spawner)
+        second = engine_processes().spawner
+        assert second not in (None, before.spawner)
+        os.kill(second or 0, signal.SIGSTOP)
+        reload = asyncio.create_task(engine.reload())
+        await asyncio.sleep(0)  # the request is sent
+        kill(second)
+        await reload
+        assert engine_processes().spawner not in (None, before.spawner, second), "it died with a request unread"
 
     run_with_engine({"m": TRANSLATOR}, check)
 

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from transformer.errors import BundleError
 from transformer.runtime.frames import RECEIVED_BYTES, Decoder
+from transformer.runtime.pool import MAX_ATTEMPTS
 from transformer.serving.engine.process import END_SECONDS, Message, ModelProcess, ProcessEndedError
 from transformer.serving.engine.starting import Settings, control_pair, send_settings
 
@@ -40,12 +42,18 @@ class Spawner:
         return [self._describe_now(path) for path in paths]
 
     async def describe(self, path: str) -> Mapping[str, Any]:
-        """Returns the facts of a model, see `describe`.
+        """Returns the facts of a model, see `describe`; if the process dies meanwhile, another one is asked.
 
         Raises:
             BundleError: The path does not lead to a model.
-            ProcessEndedError: The process died.
+            ProcessEndedError: The process died each time.
         """
+        for _ in range(MAX_ATTEMPTS - 1):
+            with suppress(ProcessEndedError):
+                return await self._describe(path)
+        return await self._describe(path)
+
+    async def _describe(self, path: str) -> Mapping[str, Any]:
         return await (await ModelProcess.connect(self.spawn({"path": path}))).facts
 
     def spawn(self, settings: Settings) -> socket.socket:
