@@ -255,7 +255,10 @@ class Detection:
 
 
 def detect_language(lines: Sequence[str]) -> str | None:
-    """Identifies the language of a file; None if it has few letters, or its parts do not agree on one language."""
+    """Identifies the language of a file; None if it has few letters, or its parts do not agree on one language.
+
+    Also None if the disk has no room for the temporary file that the identifier needs while it is loaded.
+    """
     sample = [line for line in lines[:: -(-len(lines) // SAMPLE_LINES) or 1] if line.strip()]
     letters = count_letters(sample)
     if letters.total() < MIN_LETTERS:
@@ -267,14 +270,21 @@ def detect_language(lines: Sequence[str]) -> str | None:
         return language_of_script(script) if n_letters >= letters.total() / 2 else None
     if letters.total() < MIN_SAMPLE_LETTERS:
         return None
+    try:
+        identifier = _identifier()
+    except OSError:
+        return None
     parts = [" ".join(sample[start : start + LINES_AT_ONCE]) for start in range(0, len(sample), LINES_AT_ONCE)]
-    language, votes = Counter(_identifier().classify(part)[0] for part in parts).most_common(1)[0]
+    language, votes = Counter(identifier.classify(part)[0] for part in parts).most_common(1)[0]
     return parse_language(language) if votes >= MIN_AGREEMENT * len(parts) else None
 
 
 def classify(text: str) -> tuple[str, float]:
-    """Returns the most probable language of a text, and its probability."""
-    language, probability = _identifier().classify(text[:SAMPLE_CHARACTERS])
+    """Returns the most probable language of a text, and its probability; 0 if the identifier cannot be loaded."""
+    try:
+        language, probability = _identifier().classify(text[:SAMPLE_CHARACTERS])
+    except OSError:
+        return FALLBACK, 0.0
     return language, float(probability)
 
 
