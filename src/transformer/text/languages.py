@@ -257,7 +257,7 @@ class Detection:
 def detect_language(lines: Sequence[str]) -> str | None:
     """Identifies the language of a file; None if it has few letters, or its parts do not agree on one language.
 
-    Also None if the disk has no room for the temporary file that the identifier needs while it is loaded.
+    Also None if the disk is too full for the temporary file that the identifier needs while it is loaded.
     """
     sample = [line for line in lines[:: -(-len(lines) // SAMPLE_LINES) or 1] if line.strip()]
     letters = count_letters(sample)
