@@ -1,7 +1,9 @@
 """Comparison of the numbers of a text with those of its translation, by value."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Final
 
 import regex
@@ -40,73 +42,115 @@ def compare_numbers(texts: Texts, languages: Texts) -> NumberDifferences:
     source, target = (read_numbers(text, language) for text, language in zip(texts, languages, strict=True))
     if not source and not languages[0]:
         return NumberDifferences()  # the text may have numbers in words of which nothing is known
-    source, target = _without_pairs(
-        source,
-        target,
-        lambda s, t: (
-            s.text == t.text
-            and (_is_equal(s, t, texts, languages) or (is_label(s, texts[0]) and is_label(t, texts[1])))
-        ),
-    )
-    source, target = _without_pairs(source, target, lambda s, t: _is_equal(s, t, texts, languages))
-    target = _without_spelled_dates(source, target, texts[1], languages[1])
-    source = _without_spelled_dates(target, source, texts[0], languages[0])
+    is_same_unit = _unit_comparison(texts, languages)
+    pool = _Pool(target)
+    source = [number for number in source if not pool.take_same_text(number, texts, is_same_unit)]
+    source = [number for number in source if not pool.take(number.values, partial(is_same_unit, number.unit))]
+    target = pool.left()
+    source, target = _without_spelled_dates(source, target, texts[1], languages[1])
+    target, source = _without_spelled_dates(target, source, texts[0], languages[0])
     return NumberDifferences(
         _without_words(source, texts[1], languages[1]), _without_words(target, texts[0], languages[0])
     )
 
 
-def _without_pairs(
-    source: Sequence[Number], target: Sequence[Number], is_equal: Callable[[Number, Number], bool]
+def _any_unit(_: str) -> bool:
+    return True
+
+
+class _Pool:
+    """Numbers that are found by text and by value in constant time; each is taken once.
+
+    Args:
+        numbers: The numbers, in the order in which they are taken.
+    """
+
+    def __init__(self, numbers: Sequence[Number]) -> None:
+        self._numbers, self._is_taken = numbers, [False] * len(numbers)
+        self._by_text: dict[str, deque[int]] = defaultdict(deque)
+        self._by_value: dict[str, dict[str, deque[int]]] = defaultdict(lambda: defaultdict(deque))
+        for place, number in enumerate(numbers):
+            self._by_text[number.text].append(place)
+            for value in number.values:
+                self._by_value[value][number.unit].append(place)
+
+    def take_same_text(self, number: Number, texts: Texts, is_same_unit: Callable[[str, str], bool]) -> bool:
+        """Takes the next number with the same text if it is equal, or if both are labels; returns whether it is."""
+        places = self._by_text.get(number.text)
+        if not places:
+            return False
+        other = self._numbers[places[0]]
+        is_equal = bool(number.values & other.values) and is_same_unit(number.unit, other.unit)
+        if is_equal or (is_label(number, texts[0]) and is_label(other, texts[1])):
+            self._is_taken[places.popleft()] = True
+            return True
+        return False
+
+    def take(self, values: Iterable[str], has_unit: Callable[[str], bool] = _any_unit) -> bool:
+        """Takes the next number with one of the values and a unit that suits; returns whether there is one."""
+        place = self.find(values, has_unit)
+        if place is not None:
+            self._is_taken[place] = True
+        return place is not None
+
+    def find(self, values: Iterable[str], has_unit: Callable[[str], bool] = _any_unit) -> int | None:
+        """Returns the place of the next number with one of the values and a unit that suits; None if there is none."""
+        for value in sorted(values):
+            for unit, places in self._by_value.get(value, {}).items():
+                while places and self._is_taken[places[0]]:
+                    places.popleft()
+                if places and has_unit(unit):
+                    return places[0]
+        return None
+
+    def left(self) -> list[Number]:
+        """Returns the numbers that were not taken."""
+        return [number for number, is_taken in zip(self._numbers, self._is_taken, strict=True) if not is_taken]
+
+
+def _unit_comparison(texts: Texts, languages: Texts) -> Callable[[str, str], bool]:
+    """Returns a function that tells whether the units of two numbers are the same, or one is named in words."""
+
+    @cache
+    def is_same(source: str, target: str) -> bool:
+        if source == target:
+            return True
+        if source and target:
+            return False
+        side = 1 if source else 0
+        names, folded = unit_names(source or target, languages[side]), texts[side].casefold()
+        return not names or any(name in folded for name in names)  # without names, nothing is known
+
+    return is_same
+
+
+def _without_spelled_dates(
+    dated: Sequence[Number], spelled: Sequence[Number], text: str, language: str
 ) -> tuple[list[Number], list[Number]]:
-    """Returns the numbers of both sides that have no equal number on the other side; each serves once."""
-    left, remaining = [], list(target)
-    for number in source:
-        equal = next((other for other in remaining if is_equal(number, other)), None)
-        if equal is None:
-            left.append(number)
-        else:
-            remaining.remove(equal)
-    return left, remaining
+    """Pairs dates such as 6.6.1916 with numbers beside the name of their month.
 
-
-def _is_equal(source: Number, target: Number, texts: Texts, languages: Texts) -> bool:
-    if not source.values & target.values:
-        return False
-    if source.unit == target.unit:
-        return True
-    if source.unit and target.unit:
-        return False
-    if source.unit:
-        return _names_unit(texts[1], source.unit, languages[1])
-    return _names_unit(texts[0], target.unit, languages[0])
-
-
-def _names_unit(text: str, unit: str, language: str) -> bool:
-    """Whether a text names a unit in words; also True if the words of its language are not known."""
-    names, folded = unit_names(unit, language), text.casefold()
-    return not names or any(name in folded for name in names)
-
-
-def _without_spelled_dates(dated: list[Number], spelled: list[Number], text: str, language: str) -> list[Number]:
-    """Pairs dates such as 6.6.1916 with numbers beside the name of their month, and removes the dates from `dated`.
+    Args:
+        dated: Numbers of one side, some of which may be dates.
+        spelled: Numbers of the other side.
+        text: Text of the other side.
+        language: Its language.
 
     Returns:
-        The numbers of `spelled` that belong to no such date.
+        The numbers of both sides that belong to no such date.
     """
-    remaining, folded = list(spelled), text.casefold()
-    for number in list(dated):
-        for day, month, year in number.dates:
-            days = {f"d-{month}-{day}"}
-            if any(_has_word(folded, name) for name in month_names(month, language)):
-                days.add(str(day))
-            wanted = [days, {str(year)}] if year else [days]
-            partners = [next((other for other in remaining if values & other.values), None) for values in wanted]
-            if None not in partners:
-                dated.remove(number)
-                remaining = [other for other in remaining if other not in partners]
-                break
-    return remaining
+    if not any(number.dates for number in dated):
+        return [*dated], [*spelled]
+    folded, pool = text.casefold(), _Pool(spelled)
+
+    @cache
+    def has_month(month: int) -> bool:
+        return any(_has_word(folded, name) for name in month_names(month, language))
+
+    def take(day: int, month: int, year: int) -> bool:
+        days = [f"d-{month}-{day}", *([str(day)] if has_month(month) else [])]
+        return pool.find(days) is not None and (not year or pool.take([str(year)])) and pool.take(days)
+
+    return [number for number in dated if not any(take(*date) for date in number.dates)], pool.left()
 
 
 def _has_word(folded: str, word: str) -> bool:
@@ -117,6 +161,5 @@ def _without_words(numbers: list[Number], text: str, language: str) -> list[Numb
     """Returns the numbers that a text does not have as words."""
     if not numbers:
         return numbers
-    words = read_numbers(numbers_in_words(_DIGIT.sub("#", text), language), language)
-    left, _ = _without_pairs(numbers, words, lambda number, word: bool(number.values & word.values))
-    return left
+    pool = _Pool(read_numbers(numbers_in_words(_DIGIT.sub("#", text), language), language))
+    return [number for number in numbers if not pool.take(number.values)]

@@ -106,10 +106,18 @@ def read_numbers(text: str, language: str) -> list[Number]:
         return []
     plain = _with_ascii_digits(text)
     dates = list(_spelled_dates(text, plain, language))
-    for date in dates:
-        plain = plain[: date.start] + " " * (date.end - date.start) + plain[date.end :]
+    plain = _blank(plain, dates)
     numbers = [number for match in _NUMBER.finditer(plain) for number in _read(match, text, plain, language)]
     return sorted(dates + numbers, key=lambda number: number.start) if dates else numbers
+
+
+def _blank(text: str, numbers: Sequence[Number]) -> str:
+    """Returns a text with spaces instead of numbers, which are in order."""
+    parts, end = list[str](), 0
+    for number in numbers:
+        parts += [text[end : number.start], " " * (number.end - number.start)]
+        end = number.end
+    return "".join((*parts, text[end:]))
 
 
 def _spelled_dates(text: str, plain: str, language: str) -> Iterator[Number]:

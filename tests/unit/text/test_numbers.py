@@ -167,3 +167,18 @@ def test_numbers_are_written_as_the_language_does(line: str, languages: tuple[st
 def test_long_numbers_take_linear_time(text: str) -> None:
     """Catches an expression that takes quadratic time; the limit of pytest is a minute."""
     assert compared(text, text) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (" ".join(map(str, range(100_000, 120_000))), " ".join(map(str, range(200_000, 220_000)))),
+        ("5% " * 15_000, "5 " * 15_000),
+        ("6.6.1916 " * 10_000, "June 7 " * 10_000),
+        ("5 May " * 15_000, "6. Mai " * 15_000),
+    ],
+)  # fmt: skip
+def test_many_differences_take_linear_time(source: str, target: str) -> None:
+    """Catches a search through all other numbers for each number, which the time limit of tests ends."""
+    missing, invented = compared(source, target)
+    assert min(len(missing), len(invented)) >= 10_000
