@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,7 +136,8 @@ def _command(command: str, shown: str, folder: Path, environment: dict[str, str]
 
 def _statement(example: doctest.Example, names: dict[str, Any]) -> Example:
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*unsure", UserWarning)  # the model of the pages is trained for seconds
         try:
             exec(compile(example.source, "<page>", "single"), names)
         except Exception as error:

@@ -8,6 +8,7 @@ import typer
 
 from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.files import check_files
+from transformer.cli.progress import progress_bar
 from transformer.cli.search import DeviceOption, WorkersOption
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import takes_verbosity
@@ -39,10 +40,11 @@ def calibrate(
     """
     check_files([source, reference])
     from transformer.data.readers import read_all_pairs
-    from transformer.pipelines.translation.calibration import calibrate_folder
+    from transformer.pipelines.translation.calibration import N_PASSES, calibrate_folder
 
     pairs = list(read_all_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
-    calibration = calibrate_folder(model, pairs, seed, precision=precision, device=device, workers=workers)
+    with progress_bar("lines", N_PASSES * len(pairs)) as done:
+        calibration = calibrate_folder(model, pairs, seed, done, precision=precision, device=device, workers=workers)
     if as_json:
         typer.echo(json.dumps(calibration.to_dict()))
         return

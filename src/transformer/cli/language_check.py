@@ -30,6 +30,7 @@ class LanguageCheck:
         self._lines: SimpleQueue[tuple[int, Sequence[str]] | None] = SimpleQueue()
         self._sample: list[str] = []
         self._thread: Thread | None = None
+        self._is_settled = False
 
     def add(self, number: int, lines: Sequence[str]) -> None:
         """Adds lines of the input.
@@ -40,7 +41,7 @@ class LanguageCheck:
         """
         from transformer.text.languages import MIN_SAMPLE_LETTERS
 
-        if not self._language:
+        if not self._language or self._is_settled:
             return
         self._sample += lines[: max(0, SAMPLE_LINES - len(self._sample))]
         self._lines.put((number, [line if len(line) >= LONG_LINE else "" for line in lines]))
@@ -60,6 +61,7 @@ class LanguageCheck:
         name = language_name(self._language)
         detected = detect_language(list(self._sample))
         if detected and base_language(detected) != base_language(self._language):
+            self._is_settled = True  # no further line is kept
             self._notes.say(f"the input seems to be in {language_name(detected)}, but the model translates from {name}")
             return
         while (item := self._lines.get()) is not None:

@@ -56,6 +56,7 @@ _NUMBER: Final = regex.compile(
 _DIGIT: Final = re.compile(rf"[\d{_FRACTIONS}]")
 _NEXT_WORD: Final = regex.compile(rf"[{_SPACES}-]?(\p{{Han}}|\p{{Hangul}}|\p{{L}}++)")
 _WORD_BEFORE: Final = regex.compile(r"(\p{L}+)\s*\Z")
+_SENTENCE_START: Final = regex.compile(r"(?:\A|[.!?:…])[\s\p{P}]*+\Z")
 _MINUS: Final = frozenset({"minus", "moins", "menos", "meno", "минус", "mínus", "miinus"})
 _CONTEXT: Final = 40
 """Number of characters around a number in which words belong to it."""
@@ -357,14 +358,20 @@ def convert_separators(number: Number, text: str, source_language: str, target_l
 
 
 def _is_version(number: Number, text: str) -> bool:
-    """Whether the digits of a number seem to be a version: a point, and a name before it."""
-    before = _WORD_BEFORE.search(text, max(0, number.start - _CONTEXT), number.start)
-    return "." in number.run and before is not None and before[1][0].isupper()
+    """Whether a number seems to be a version, as in Python 3.11; any first word of a sentence has a capital."""
+    before = _name_before(number, text)
+    return before is not None and (is_label(number, text) or not _SENTENCE_START.search(text, 0, before.start()))
 
 
 def is_label(number: Number, text: str) -> bool:
-    """Whether a number seems to name a thing: a version, a figure, with a name before it and no word behind it."""
-    return _is_version(number, text) and not _NEXT_WORD.match(text, number.end)
+    """Whether a number seems to name a thing, as in Figure 1.5: it has a name before it and no word behind it."""
+    return _name_before(number, text) is not None and not _NEXT_WORD.match(text, number.end)
+
+
+def _name_before(number: Number, text: str) -> regex.Match[str] | None:
+    """Returns the word with a capital before a number with a point; None if there is none."""
+    before = _WORD_BEFORE.search(text, max(0, number.start - _CONTEXT), number.start)
+    return before if before is not None and "." in number.run and before[1][0].isupper() else None
 
 
 def _convert(run: str, source_language: str, target_language: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 from babel.numbers import format_currency, format_decimal
 
 from transformer.text.number_comparison import compare_numbers
-from transformer.text.numbers import read_numbers, write_number
+from transformer.text.numbers import adapt_copied_numbers, read_numbers, write_number
 
 EN_DE, DE_EN = ("en", "de"), ("de", "en")
 
@@ -159,6 +159,26 @@ def test_numbers_are_written_as_the_language_does(line: str, languages: tuple[st
     """Catches a number put back with the separators of the other language, and a version made a decimal."""
     numbers = read_numbers(line, languages[0])
     assert [write_number(number, line, *languages) for number in numbers] == written
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "languages", "adapted"),
+    [
+        ("Es sind 50,83 Meter und 1.500 Liter.", "It is 50,83 meters and 1.500 litres.", DE_EN,
+         "It is 50.83 meters and 1,500 litres."),
+        ("In Python 3.11, add 1.5 l", "In Python 3.11, add 1.5 l", EN_DE, "In Python 3.11, add 1,5 l"),
+        ("Stop. Take 1.5 mg.", "Halt. Nimm 1.5 mg.", EN_DE, "Halt. Nimm 1,5 mg."),
+        ("Figure 1.5", "Abbildung 1.5", EN_DE, "Abbildung 1.5"),
+        ("1,5 und 2,5", "1.5 and 2,5", DE_EN, "1.5 and 2.5"),
+        ("1,234", "1,234", ("en", "fr"), "1,234"),  # with a space it would be two words
+        ("1,5", "1,5", ("", "en"), "1,5"),
+    ],
+)  # fmt: skip
+def test_copied_numbers_get_the_separators_of_their_language(
+    source: str, translation: str, languages: tuple[str, str], adapted: str
+) -> None:
+    """Catches a decimal that a reader takes for thousands, and one changed that the model had written rightly."""
+    assert adapt_copied_numbers(source, translation, *languages) == adapted
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Fits the confidence of a translator to lines with references and to spoiled copies of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, Unpack
@@ -27,10 +27,16 @@ MIN_LINES: Final = 100
 BEAM: Final = 4
 """Beam size for which the model for beams is fitted."""
 SEARCHES: Final = (Search(beam=1), Search(beam=BEAM))
+N_PASSES: Final = 2 * len(SEARCHES)
+"""Number of times that each line is translated: as it is and spoiled, with each search."""
 
 
 def calibrate_folder(
-    path: Path, pairs: Sequence[tuple[str, str]], seed: int = 0, **options: Unpack[LoadOptions]
+    path: Path,
+    pairs: Sequence[tuple[str, str]],
+    seed: int = 0,
+    done: Callable[[int], None] | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Calibration:
     """Fits the confidence of a model and stores it in its folder, beside what was fitted for other precisions.
 
@@ -38,6 +44,7 @@ def calibrate_folder(
         path: Bundle or run folder.
         pairs: Held-out sources and references, neither training text nor the test set.
         seed: Seed of the spoiled copies.
+        done: Callback that receives the number of lines translated since its last call, `N_PASSES` for each pair.
         **options: Options of `load_translator`.
 
     Raises:
@@ -51,35 +58,46 @@ def calibrate_folder(
     if bundle.folder is None:
         raise ValueError("a loaded bundle has a folder")
     translator = load_translator(bundle.folder, **options)
-    calibration = calibrate(translator, pairs, seed)
+    calibration = calibrate(translator, pairs, seed, done)
     translator.close()
     write_calibration(bundle.folder, bundle.calibration | calibration.to_dict())
     return calibration
 
 
-def calibrate(translator: Translator, pairs: Sequence[tuple[str, str]], seed: int = 0) -> Calibration:
+def calibrate(
+    translator: Translator,
+    pairs: Sequence[tuple[str, str]],
+    seed: int = 0,
+    done: Callable[[int], None] | None = None,
+) -> Calibration:
     """Fits confidence models for greedy search and for a beam of 4.
 
     Args:
         translator: Translator of the model alone.
         pairs: Held-out sources and references.
         seed: Seed of the spoiled copies.
+        done: Callback that receives the number of lines translated since its last call.
     """
     precision = translator.config.calibration.precision
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     lines = [*sources, *spoil(sources, references, seed)]
     models = {
-        f"{precision} {kind_of(search)}": _fit(translator, lines, references * 2, len(pairs), search)
+        f"{precision} {kind_of(search)}": _fit(translator, lines, references * 2, len(pairs), search, done)
         for search in SEARCHES
     }
     return Calibration(models, precision)
 
 
 def _fit(
-    translator: Translator, lines: Sequence[str], references: Sequence[str], n_plain: int, search: Search
+    translator: Translator,
+    lines: Sequence[str],
+    references: Sequence[str],
+    n_plain: int,
+    search: Search,
+    done: Callable[[int], None] | None,
 ) -> ConfidenceModel:
     """Fits the model of one search; the first `n_plain` lines are not spoiled."""
-    checked = translator.finish_checked(translator.begin(lines, search=search))
+    checked = translator.finish_checked(translator.begin(lines, search=search), done)
     chosen = [i for i, line in enumerate(checked) if line.searched]
     scores = sentence_scores([line.translation.text for line in checked], references)
     return fit_confidence(

@@ -13,7 +13,7 @@ from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assemble import Assembler
 from transformer.pipelines.translation.checks import CheckedLine, Checker
-from transformer.pipelines.translation.confidence import UNSURE, ConfidenceModel, with_confidence
+from transformer.pipelines.translation.confidence import ConfidenceModel, with_confidence
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.flag_summary import FlagSummary
@@ -186,8 +186,7 @@ class Translator:
         )
         summary = FlagSummary()
         for number, translation in enumerate(translations, start=1):
-            flags = [flag for flag in translation.flags if not flag.startswith(UNSURE)]  # `translations` has them
-            summary.add(number, flags, translation.unseen)
+            summary.add(number, translation.flags, translation.unseen)
         for note in summary.notes():
             warnings.warn(note, stacklevel=2)
         if n_best is None:
