@@ -108,10 +108,10 @@ def _fit(
 
 
 def spoil(sources: Sequence[str], references: Sequence[str], seed: int) -> list[str]:
-    """Returns a spoiled copy of each source, by turns in one of five ways.
+    """Returns a spoiled copy of each source, by turns in one of four ways.
 
-    Its words are shuffled, half of them are replaced with words of other lines, or with words of the other language, it
-    is put into capitals, or letters of its words are exchanged.
+    Its words are shuffled, half of them are replaced with words of other lines, or with words of the other language, or
+    letters of its words are exchanged. A line in capitals would be translated well, and differ from its reference.
 
     Args:
         sources: Lines.
@@ -137,7 +137,6 @@ def spoil(sources: Sequence[str], references: Sequence[str], seed: int) -> list[
         shuffled,
         lambda line: replaced(line, words[0]),
         lambda line: replaced(line, words[1]),
-        str.upper,
         misspelled,
     )
     return [ways[i % len(ways)](line) for i, line in enumerate(sources)]

@@ -125,14 +125,19 @@ def test_a_thousand_confidences_are_one_note() -> None:
 
 
 def test_spoiled_copies() -> None:
-    """Catches copies that differ between calls, that are all alike, or that lose a line."""
+    """Catches copies that differ between calls, are all alike, lose a line, or differ in case alone.
+
+    A line in capitals is translated well, in capitals, and has no chrF with its reference.
+    """
     pairs = digit_pairs(50)
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     spoiled = spoil(sources, references, 3)
     assert spoiled == spoil(sources, references, 3) != spoil(sources, references, 4)
     assert len(spoiled) == len(sources)
     assert sorted(spoiled[0].split()) == sorted(sources[0].split())
-    assert spoiled[3] == sources[3].upper()
+    assert sorted("".join(spoiled[3].split())) == sorted("".join(sources[3].split())), "letters are exchanged"
+    text = ["the old man gives bread to a young woman there"] * 40
+    assert all(sum(map(str.isupper, copy)) == 0 for copy in spoil(text, text, 0))
     assert spoil(["", " "], ["", ""], 0) == ["", ""]
 
 
