@@ -51,13 +51,11 @@ def scores(translations: Sequence[str], references: Sequence[str]) -> dict[str, 
 def main() -> None:
     """Translates each kind of lines and writes the scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
+    parser.add_argument("model", choices=["en-de", "de-en"], help="bundled model")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--source", choices=["en", "de"], default="en", help="language of the source")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    languages = arguments.source, "de" if arguments.source == "en" else "en"
-    paths = [arguments.data / "tatoeba-en-de" / f"test.{language}" for language in languages]
+    paths = [arguments.data / "tatoeba-en-de" / f"test.{language}" for language in arguments.model.split("-")]
     lines, references = (path.read_text(encoding="utf-8").splitlines()[:LINES] for path in paths)
     rng = random.Random(5)
     kinds: dict[str, Callable[[str], str]] = {
