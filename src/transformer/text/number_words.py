@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 
 CURRENCIES: Final = {"€": "EUR", "$": "USD", "£": "GBP", "¥": "JPY", "₹": "INR", "₽": "RUB", "₩": "KRW", "₺": "TRY"}
 """Currencies by their symbols, which may belong to several."""
+MEASURES: Final = {
+    "mg": "mass-milligram", "µg": "mass-microgram", "μg": "mass-microgram", "g": "mass-gram", "kg": "mass-kilogram",
+    "mm": "length-millimeter", "cm": "length-centimeter", "m": "length-meter", "km": "length-kilometer",
+    "ml": "volume-milliliter", "mL": "volume-milliliter", "cl": "volume-centiliter", "dl": "volume-deciliter",
+    "l": "volume-liter", "L": "volume-liter", "km/h": "speed-kilometer-per-hour", "°C": "temperature-celsius",
+    "°F": "temperature-fahrenheit", "kW": "power-kilowatt", "kWh": "energy-kilowatt-hour", "Hz": "frequency-hertz",
+    "kHz": "frequency-kilohertz", "MHz": "frequency-megahertz", "GHz": "frequency-gigahertz",
+    "kB": "digital-kilobyte", "MB": "digital-megabyte", "GB": "digital-gigabyte", "TB": "digital-terabyte",
+}  # fmt: skip
+"""Units of CLDR by symbols that are the same in all languages with Latin letters."""
 MAX_WORDS: Final = 10_000
 """Number of characters of a text whose numbers in words are looked for; further ones are not read."""
 
@@ -89,15 +99,27 @@ def write_date(date: tuple[int, int, int], language: str) -> str:
 
 @lru_cache(maxsize=1024)
 def unit_names(unit: str, language: str) -> tuple[str, ...]:
-    """Returns words that name a unit, folded: `%`, or a currency by its code, e.g. `EUR`."""
+    """Returns words that name a unit, folded: `%`, a currency by its code (`EUR`), or a unit of `MEASURES`.
+
+    The words for a unit such as `speed-kilometer-per-hour` are the first ones of its names: `kilometer` and `km`.
+    """
+    from babel import Locale
     from babel.numbers import get_currency_name
-    from babel.units import get_unit_name
+    from babel.units import format_unit, get_unit_name
 
     locale = locale_of(language)
     if locale is None:
         return ()
     if unit == "%":
         names = [get_unit_name("concentr-percent", "long", locale) or ""]
+    elif unit in MEASURES.values():
+        locales = [locale, *([Locale("en", "GB")] if locale.language == "en" else [])]
+        forms = [
+            format_unit(number, unit, length, "#", locale=one)
+            for one in locales for length in ("long", "short") for number in (1, 2, 5)
+        ]  # fmt: skip
+        names = [word for form in forms for word in regex.findall(r"\p{L}{2,}|°", form)[:1]]
+        names += ["kilo"] if unit == MEASURES["kg"] else []
     else:
         names = [get_currency_name(unit, count=count, locale=locale) for count in (None, 1, 2, 5)]
         names = [word for name in names for word in regex.split(r"[\s-]", name) if len(word) > len("USD")]

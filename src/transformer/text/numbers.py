@@ -16,6 +16,7 @@ import regex
 
 from transformer.text.number_words import (
     CURRENCIES,
+    MEASURES,
     month_names,
     power_of_ten,
     puts_currency_first,
@@ -34,6 +35,7 @@ MAX_DIGITS: Final = 1000
 _SPACES: Final = " \u00a0\u202f\u2009"
 _SYMBOLS: Final = "".join(CURRENCIES)
 _CODES: Final = "EUR|USD|GBP|CHF|JPY|CNY|INR|RUB|SEK|NOK|DKK|PLN|CZK|HUF|TRY|BRL|CAD|AUD"
+_MEASURES: Final = "|".join(sorted(MEASURES, key=len, reverse=True))
 _FRACTIONS: Final = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _LETTERS: Final = r"\p{Latin}\p{Cyrillic}\p{Greek}"
 _NUMBER: Final = regex.compile(
@@ -49,7 +51,7 @@ _NUMBER: Final = regex.compile(
       | (?:\d++[{_SPACES}]?)?[{_FRACTIONS}]                                          # 1½
       | \d++(?:[.,:/'’٫٬]\d++)*+                                                     # 1,234.5  6.6.1916  14:30
     )
-    (?P<after>[{_SPACES}]?(?:[%％٪{_SYMBOLS}]|(?:{_CODES})(?!\w)))?
+    (?P<after>[{_SPACES}]?(?:[%％٪{_SYMBOLS}]|(?:{_CODES}|{_MEASURES})(?![\w/])))?
     """,
     regex.VERBOSE,
 )
@@ -81,7 +83,7 @@ class Number:
         end: Place after its last character.
         values: All values that it can have, in a canonical form; equal numbers have one in common.
         run: Its digits with their separators; empty for a date with the name of a month.
-        unit: `%`, a currency by its code, or empty.
+        unit: `%`, a currency by its code, a unit by its name in CLDR, e.g. `mass-milligram`, or empty.
         dates: Dates that it can be.
         clock: Time by 24 hours if its own is followed by am or pm, e.g. `14:30` for `2:30 pm`; else empty.
     """
@@ -189,9 +191,9 @@ def _follows_minus(plain: str, start: int) -> bool:
 
 
 def _unit(match: regex.Match[str], plain: str, language: str) -> str:
-    """Returns the unit of a number: percent, by its sign or word, or a currency, by its symbol or code."""
+    """Returns the unit of a number: percent, by its sign or word, or a currency or a unit, by its symbol."""
     if sign := (match["after"] or match["before"] or "").strip(_SPACES):
-        return "%" if sign in "%％٪" else CURRENCIES.get(sign, sign)
+        return "%" if sign in "%％٪" else CURRENCIES.get(sign) or MEASURES.get(sign, sign)
     following = plain[match.end() : match.end() + _CONTEXT].lstrip(_SPACES + "-").casefold()
     return "%" if following.startswith(unit_names("%", language)) else ""
 
