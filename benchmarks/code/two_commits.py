@@ -1,11 +1,13 @@
-"""Compares two checkouts of this project side by side: decoding, start of a translation, and steps of training.
+"""Compares two checkouts of this project side by side: decoding, start, server, and steps of training.
 
 Each checkout runs in processes of its own, and they take turns, so that other load on the machine affects both alike. A
 ratio is the time of the first checkout over that of the second, taken turn by turn: above 1, the second is faster. The
-model is a bundle that both can load. Training is float32 on random ids: `tiny` (4+4 layers, d 128, V 10,000, 160 pairs
-of 24 tokens) and `base` (the paper's, V 32,000, 32 pairs of 32 tokens); earlier names of modules are known, too.
+model is a bundle that both can load. The server answers 200 sentences, one a request, to 1 or 16 clients in threads.
+Training is float32 on random ids: `tiny` (4+4 layers, d 128, V 10,000, 160 pairs of 24 tokens) and `base` (the paper's,
+V 32,000, 32 pairs of 32 tokens); earlier names of modules are known, too.
 
-Usage: python benchmarks/code/two_commits.py FIRST SECOND --model BUNDLE --text FILE [--turns 12] [--out FILE]
+Usage: python benchmarks/code/two_commits.py FIRST SECOND --model BUNDLE --text FILE [--turns 12] [--only PARTS]
+                                             [--out FILE]
 """
 
 import argparse
@@ -85,6 +87,48 @@ for _ in sys.stdin:
     subprocess.run(command, input="A man sleeps.\\n", text=True, capture_output=True, check=True)
     print(time.perf_counter() - start, flush=True)
 """
+SERVING = """
+import http.client, itertools, json, socket, subprocess, sys, tempfile, threading, time
+model, text = sys.argv[1:]
+lines = open(text, encoding="utf-8").read().splitlines()[:200]
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    port = listener.getsockname()[1]
+limits = "[limits]\\nconcurrent = 0\\nper_minute = 0\\n"
+with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
+    file.write(f'port = {port}\\nworkers = 2\\nlog = "none"\\npreload = true\\n{limits}[models]\\nen-de = "{model}"\\n')
+command = [sys.executable, "-m", "transformer", "serve", "--config", file.name]
+server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def send(numbers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    for i in numbers:
+        body = json.dumps({"q": lines[i], "source": "en", "target": "de"})
+        connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200
+def answer_all(clients):
+    numbers = [range(i, len(lines), clients) for i in range(clients)]
+    threads = [threading.Thread(target=send, args=(part,)) for part in numbers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+for _ in range(300):
+    try:
+        send([0])
+        break
+    except OSError:
+        time.sleep(0.2)
+answer_all(16)
+print("ready", flush=True)
+for order in sys.stdin:
+    start = time.perf_counter()
+    answer_all(int(order))
+    print(time.perf_counter() - start, flush=True)
+server.terminate()
+server.wait(30)
+"""
+PARTS = ("int8", "float32", "start", "server", "tiny", "base")
 ORDERS = [(beam, n) for beam in (1, 4) for n in (1, 64)]
 
 
@@ -109,6 +153,12 @@ class Side:
         self.process.stdin.write(f"{order}\n")
         self.process.stdin.flush()
         return float(self._read())
+
+    def close(self) -> None:
+        """Ends the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(60)
 
 
 def compare(sides: list[Side], order: str, turns: int) -> dict[str, float]:
@@ -139,6 +189,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--text", required=True)
     parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     checkouts = [options.first, options.second]
@@ -153,13 +204,16 @@ def main() -> None:
                 flush=True,
             )
         for side in sides:
-            side.process.kill()
+            side.close()
 
-    for precision in ("int8", "float32"):
+    for precision in [part for part in ("int8", "float32") if part in options.only]:
         orders = {f"{precision}, beam {beam}, {n}": f"{beam} {n}" for beam, n in ORDERS}
         measure(DECODING, (options.model, options.text, precision), orders)
-    measure(STARTING, (options.model,), {"start to translation": "start"})
-    for shape in ("tiny", "base"):
+    if "start" in options.only:
+        measure(STARTING, (options.model,), {"start to translation": "start"})
+    if "server" in options.only:
+        measure(SERVING, (options.model, options.text), {"server, 1 client": "1", "server, 16 clients": "16"})
+    for shape in [part for part in ("tiny", "base") if part in options.only]:
         measure(TRAINING, (shape,), {f"training, {shape}": "step"})
     commits = [
         subprocess.check_output(["git", "-C", checkout, "rev-parse", "--short", "HEAD"], text=True).strip()
