@@ -277,7 +277,10 @@ def _translate(
         started = time.perf_counter()
         translations = translator.translations(test.sources)
         seconds = time.perf_counter() - started
-        systems.append(System(str(model), [translation.text for translation in translations]))
+        unsure = None
+        if translator.confidence_model(search) is not None:
+            unsure = sum(translation.is_unsure for translation in translations)
+        systems.append(System(str(model), [translation.text for translation in translations], unsure))
         flagged = sum(bool(translation.flags) for translation in translations)
         runs.append({
             "model": str(model), "flagged": flagged, "seconds": seconds, "computed": translator.description
@@ -303,7 +306,8 @@ def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool)
         if number < len(runs):
             run = runs[number]
             speed = f"{run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
-            typer.echo(f"{n_lines:,} lines, {run['flagged']} flagged, {speed}")
+            unsure = "" if system.unsure is None else f" ({system.unsure:,} unsure)"
+            typer.echo(f"{n_lines:,} lines, {run['flagged']:,} flagged{unsure}, {speed}")
     if evaluation.blank_references:
         typer.echo(f"{evaluation.blank_references:,} lines with a blank reference")
     if details:

@@ -48,10 +48,17 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class System:
-    """A named translation system and its translations."""
+    """A named translation system and its translations.
+
+    Attributes:
+        name: Name.
+        translations: Translation of each line.
+        unsure: Number of translations that its model is unsure of; None for a system that does not tell.
+    """
 
     name: str
     translations: Sequence[str]
+    unsure: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,12 @@ class Evaluation:
         """Returns the evaluation as JSON values."""
         return {
             "systems": [
-                {"name": system.name, "empty": empty, "scores": {score.name: _score_json(score) for score in scores}}
+                {
+                    "name": system.name,
+                    "empty": empty,
+                    "unsure": system.unsure,
+                    "scores": {score.name: _score_json(score) for score in scores},
+                }
                 for system, empty, scores in zip(self.systems, self.empty, self.scores, strict=True)
             ],
             "tokenization": self.tokenization,

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from transformer.decoding import Search
 from transformer.errors import BundleError
-from transformer.pipelines.translation.results import Translation
+from transformer.pipelines.translation.results import UNSURE, Translation
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.checks import CheckedLine
 
-UNSURE: Final = "unsure (confidence "
-"""Beginning of the flag of a translation whose confidence is below the threshold."""
 GOOD: Final = 0.3
 """chrF over 100 from which a translation counts as good."""
 MAX_FALSE_ALARMS: Final = 0.035

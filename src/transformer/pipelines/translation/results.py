@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from transformer.decoding import Hypothesis, Tokens, normalized_score
 from transformer.options.length_penalties import LengthPenalty
 from transformer.text.joining import join_sentences
 from transformer.tokenizers.base import Tokenizer
+
+UNSURE: Final = "unsure (confidence "
+"""Beginning of the flag of a translation whose confidence is below the threshold."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class Translation:
         more = f", {len(self.alternatives)} alternatives" if len(self.alternatives) > 1 else ""
         flags = f", flags={self.flags!r}" if self.flags else ""
         return f"<Translation {self.text!r}: score {self.score:.4f}{more}{flags}>"
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the confidence is below the threshold of the model."""
+        return any(flag.startswith(UNSURE) for flag in self.flags)
 
     @property
     def text(self) -> str:

@@ -9,8 +9,7 @@ from transformer.decoding import Search
 from transformer.errors import ConfigError, DataError
 from transformer.options.length_penalties import paper_length_penalty
 from transformer.pipelines.translation.alignment_output import word_alignment
-from transformer.pipelines.translation.confidence import UNSURE
-from transformer.pipelines.translation.results import Alternative, Translation
+from transformer.pipelines.translation.results import UNSURE, Alternative, Translation
 from transformer.pipelines.translation.scoring import PairScore, score_pairs
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
@@ -102,7 +101,7 @@ def _result(translation: Translation, links: Sequence[tuple[int, int]] | None) -
         "flags": [flag for flag in translation.flags if not flag.startswith(UNSURE)],
         "copied": translation.is_copied,
         "confidence": translation.confidence,
-        "unsure": any(flag.startswith(UNSURE) for flag in translation.flags),
+        "unsure": translation.is_unsure,
         "alignment": None if links is None else [[int(source), int(target)] for source, target in links],
         "source_tokens": sum(map(len, translation.sources)),
         "target_tokens": sum(map(len, best.tokens)),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,6 +209,19 @@ def test_the_command_and_the_mark(tiny_run: Path, digit_corpus: tuple[Path, Path
     assert marked == [f"[unsure] {records[0]['translation']}", "7", ""]
     with pytest.raises(ConfigError, match="marks plain text"):
         formatter("jsonl", all_alternatives=False, min_confidence=0.5)
+
+
+def test_unsure_translations_are_counted_in_evaluations(tiny_run: Path, tmp_path: Path) -> None:
+    """Catches a count that is missing in the report, or counts lines that were copied or are sure."""
+    folder = tmp_path / "model"
+    save_bundle(folder, load_bundle(tiny_run))
+    write_calibration(folder, Calibration({"float32 greedy": NOTHING}).to_dict())
+    lines, page = write_lines(tmp_path / "lines", ["one two three", "7", "two"]), tmp_path / "page.html"
+    options = ("--source", lines, "--reference", lines, "--precision", "float32", "--bootstrap", 0)
+    done = run("evaluate", folder, *options, "--report", page, "--translations", lines)
+    assert "3 lines, 2 flagged (2 unsure)" in done.stdout, done.stderr
+    cells = re.findall(r"<td>([\d,]*)</td></tr>", page.read_text(encoding="utf-8"))
+    assert cells[:2] == ["2", ""]  # the other system tells nothing
 
 
 def test_too_few_lines(tiny_run: Path) -> None:
