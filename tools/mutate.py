@@ -305,6 +305,22 @@ PIPELINES: Final = (
         "unit/text/test_numbers.py::test_the_language_decides",
     ),
     Fault(
+        "text/case.py", "rank * (1 if form == lower else ADVANTAGE)", "rank",
+        "unit/text/test_case.py::test_capitals_get_their_ordinary_case",
+    ),
+    Fault(
+        "text/case.py", "if (len(inside) > 1 or len(inside[0]) > MAX_ACRONYM) and not", "if not",
+        "unit/text/test_case.py::test_ordinary_lines_stay_as_they_are",
+    ),
+    Fault(
+        "pipelines/translation/confidence.py", "confidences[is_plain & (chrf >= GOOD)]", "confidences[chrf >= GOOD]",
+        "unit/pipelines/translation/test_confidence.py::test_the_threshold_spares_good_plain_lines",
+    ),
+    Fault(
+        "pipelines/translation/confidence.py", "math.exp(score / n_target)", "math.exp(score)",
+        "unit/pipelines/translation/test_confidence.py::test_features_and_flags_of_lines",
+    ),
+    Fault(
         "pipelines/translation/terminology.py", "key=len, reverse=True)", "key=len)",
         "unit/pipelines/translation/test_terminology.py::test_terms_are_whole_words_and_the_longest_counts",
     ),

@@ -36,6 +36,7 @@ def truecase(text: str, language: str = "de", **options: list[tuple[int, int]]) 
     [
         ("DER ZUG IST SPÄT.", "Der Zug ist spät."),  # nouns
         ("FUSSBALL IST SCHÖN, DASS TOM", "Fußball ist schön, dass Tom"),  # ß, and ss that stays
+        ("TOM UND DIE STRASSE", "Tom und die Straße"),  # "Die" is more frequent, but it begins sentences
         ("DIE STRAßE. IST SCHÖN", "Die Straße. Ist schön"),  # the start of a sentence, and ß among capitals
         ("«DER ZUG IST SPÄT»", "«Der Zug ist spät»"),  # a mark before the first word
         ("Das ist SEHR WICHTIG für uns.", "Das ist sehr wichtig für uns."),  # a run within a line
@@ -56,6 +57,7 @@ def test_capitals_get_their_ordinary_case(text: str, ordinary: str) -> None:
     [
         "Die EU und die NATO sind für uns wichtig.",  # acronyms side by side with words
         "Ein Boot namens GRAHAM fährt nach Rom.",  # a name that the vocabulary does not know
+        "Das ist SEHR wichtig.",  # a short word alone may be an acronym
         "Kennen Sie Ihre Stärken?",  # polite forms are no Title Case
         "Der Mann fährt nach Rom.", "Tom und Maria Müller", "Der Zug", "der zug ist spät", "", "7 ...",
     ],
