@@ -11,7 +11,7 @@ from transformer.decoding import RETRY_NGRAM, Search, repeats_itself
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment
-from transformer.pipelines.translation.segment import SegmentedLine
+from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.text.markup import TAG
 from transformer.text.number_comparison import compare_numbers
 from transformer.text.sentences import count_sentences, has_letter
@@ -238,12 +238,19 @@ def is_degenerate(searched: SearchedSegment, search: Search) -> bool:
 
 
 def is_long(searched: SearchedSegment, search: Search) -> bool:
-    """Whether a translation is longer than in any training pair; its prefix and required phrases do not count."""
-    constraints = searched.segment.required
-    n_required = sum(constraint.times * max(map(len, constraint.variants)) for constraint in constraints)
-    n_fixed = len(searched.segment.prefix) + n_required
-    longest = LONG_RATIO * len(searched.segment.tokens) + LONG_EXTRA + n_fixed
-    return len(searched.best.tokens) > max(longest, search.min_tokens)
+    """Whether a translation is longer than in any training pair."""
+    return len(searched.best.tokens) > max(longest_translation(searched.segment, LONG_RATIO), search.min_tokens)
+
+
+def longest_translation(segment: Segment, ratio: float) -> int:
+    """Returns the number of tokens of the longest translation that is expected of a segment.
+
+    Args:
+        segment: Segment; its prefix and required phrases are added.
+        ratio: Target tokens per source token, with LONG_EXTRA additional ones allowed.
+    """
+    n_required = sum(constraint.times * max(map(len, constraint.variants)) for constraint in segment.required)
+    return int(ratio * len(segment.tokens)) + LONG_EXTRA + len(segment.prefix) + n_required
 
 
 def lacks_sentences(

@@ -1,12 +1,14 @@
 """The last stage of a translation: lines with a problem are searched for once more, and better translations are kept.
 
 Only this file decides which lines are tried again, how, and at what cost. A line is tried again at most once, in other
-words or with one more rule of the search. No search is required to write a number that the first one changed: a model
+words or with one more rule of the search; only a line with one substitute may be tried with another. A second search
+stops where its translation would be longer than the first one or than usual, so lines that the model cannot translate
+cost at most about as much again. No search is required to write a number that the first one changed: a model
 that does not expect a number writes it first and then little that makes sense.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,6 +19,7 @@ from transformer.pipelines.translation.checks import (
     Checker,
     Problem,
     is_degenerate,
+    longest_translation,
 )
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
@@ -26,8 +29,12 @@ from transformer.text.substitution import SubstitutedLine
 
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
-ATTEMPTS: Final = 3
-"""Number of choices of substitutes that a line is translated with. All are searched for at once."""
+ATTEMPTS: Final = 2
+"""Number of choices of substitutes that a line is translated with, one after another until one is kept."""
+CONFIDENT: Final = -0.8
+"""Mean log-probability of a token above which the translation with a substitute suggests that another may be kept."""
+RETRY_RATIO: Final = 1.5
+"""Length of a second translation in usual lengths up to which its search goes on, unless the first one was longer."""
 
 
 @dataclass(frozen=True)
@@ -73,41 +80,60 @@ class Retrier:
         Args:
             checked: Lines with their translations, checked.
         """
-        results = list(checked)
-        attempts = [(i, attempt) for i, line in enumerate(checked) for attempt in self._attempts(line)]
-        if not attempts:
-            return results
-        tried = self._translate([attempt for _, attempt in attempts])
-        for (i, attempt), (line, searched, translation) in zip(attempts, tried, strict=True):
-            if results[i] is not checked[i]:  # an earlier attempt was taken
-                continue
-            finished = self._check_attempt(checked[i], attempt, line, searched, translation)
-            if finished is not None and _is_better(finished, checked[i]):
-                flags = (*finished.translation.flags, *([attempt.note] if attempt.note else []))
-                results[i] = replace(finished, translation=replace(finished.translation, flags=flags))
+        results, remaining = list(checked), [*range(len(checked))]
+        for number in range(ATTEMPTS):
+            attempts = {i: attempt for i in remaining if (attempt := self._attempt(checked[i], number))}
+            remaining = []
+            for i, (line, searched, translation) in zip(attempts, self._translate([*attempts.values()]), strict=True):
+                attempt = attempts[i]
+                finished = self._check_attempt(checked[i], attempt, line, searched, translation)
+                if finished is not None and _is_better(finished, checked[i]):
+                    flags = (*finished.translation.flags, *([attempt.note] if attempt.note else []))
+                    results[i] = replace(finished, translation=replace(finished.translation, flags=flags))
+                elif _may_try_others(attempt, searched):
+                    remaining.append(i)
         return results
 
-    def _attempts(self, checked: CheckedLine) -> Iterator[Attempt]:
-        """Yields what is tried for the problem of a line, all of it at once; the first that is better is taken."""
+    def _attempt(self, checked: CheckedLine, number: int) -> Attempt | None:
+        """Returns what is tried for the problem of a line; None if nothing is."""
         line, search = checked.line, self.config.search
         if checked.problem is Problem.DEGENERATE:
             limit = min(search.no_repeat_ngram or RETRY_NGRAM, RETRY_NGRAM)
             known = {i: part for i, part in enumerate(checked.searched) if not is_degenerate(part, search)}
-            yield Attempt(line, replace(search, no_repeat_ngram=limit), known=known)
+            attempt = Attempt(line, replace(search, no_repeat_ngram=limit), known=known)
         elif checked.problem is Problem.LACKS_SENTENCES:
             note = "the translation lacked sentences; translated sentence by sentence"
-            yield Attempt(self.segmenter.by_sentence(line), search, note)
+            attempt = Attempt(self.segmenter.by_sentence(line), search, note)
         elif checked.problem is Problem.EMPTY:
-            yield Attempt(line, replace(search, min_tokens=1), "the first translation was empty; searched again")
+            attempt = Attempt(line, replace(search, min_tokens=1), "the first translation was empty; searched again")
         elif checked.problem is Problem.REPEATS_WORD:
             note = "the first translation repeated a word; searched again"
-            yield Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
+            attempt = Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
         elif checked.problem is Problem.CHANGES_SPANS:
             languages = self.config.source_language, self.config.target_language
-            for number in range(ATTEMPTS):
-                if substituted := SubstitutedLine.of(line.text, checked.changes.missing, number, languages):
-                    segmented = self.segmenter.substituted(line, substituted.text)
-                    yield Attempt(segmented, search, substituted=substituted)
+            substituted = SubstitutedLine.of(line.text, checked.changes.missing, number, languages)
+            if substituted is None:
+                return None
+            attempt = Attempt(self.segmenter.substituted(line, substituted.text), search, substituted=substituted)
+        else:
+            return None
+        return replace(attempt, line=self._limited(attempt.line, checked.searched))
+
+    def _limited(self, line: SegmentedLine, first: Sequence[SearchedSegment]) -> SegmentedLine:
+        """Limits the segments of a second search to the length of the first translation, or half again the usual one.
+
+        The limit depends on the line alone, so that its translation does not depend on its neighbours.
+        """
+        search = self.config.search
+        if search.max_tokens is not None:  # a limit of the caller's own, which may cut a translation
+            return line
+        n_source, n_target = sum(len(part.segment.tokens) for part in first), sum(part.best.length for part in first)
+        ratio = max(n_target / max(n_source, 1), RETRY_RATIO * self.config.length_ratio)
+        segments = (
+            replace(segment, limit=min(segment.limit, max(longest_translation(segment, ratio), search.min_tokens) + 1))
+            for segment in line.segments
+        )
+        return replace(line, segments=tuple(segments))
 
     def _translate(self, attempts: Sequence[Attempt]) -> list[tuple[SegmentedLine, list[SearchedSegment], Translation]]:
         """Searches for all attempts, those with the same options together, and assembles their lines."""
@@ -183,3 +209,9 @@ def _is_better(second: CheckedLine, first: CheckedLine) -> bool:
     if first.problem is Problem.DEGENERATE:
         return any(segment.retried for segment in second.searched)
     return second.problem is None or (first.problem is not None and second.problem > first.problem)
+
+
+def _may_try_others(attempt: Attempt, searched: Sequence[SearchedSegment]) -> bool:
+    """Whether other substitutes may be kept: there is one, and the model finds the translation with it probable."""
+    n_tokens, score = sum(part.best.length for part in searched), sum(part.best.score for part in searched)
+    return attempt.substituted is not None and len(attempt.substituted.spans) == 1 and score > CONFIDENT * n_tokens

@@ -72,3 +72,41 @@ def test_the_other_lines_stay_as_they_are(copier: Translator) -> None:
     """Catches a corrected translation that lands in another line."""
     lines = ["one", "one 512", "", "two", "nine", "512 two"]
     assert [translation.text for translation in copier.translations(lines)] == lines
+
+
+@pytest.mark.parametrize(
+    ("line", "score", "searches"), [("one 512", -0.1, 3), ("one 512", -100.0, 2), ("512 one 77", -0.1, 2)]
+)
+def test_hopeless_lines_get_one_choice_of_substitutes(
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, line: str, score: float, searches: int
+) -> None:
+    """Catches lines that the model cannot translate, or with several numbers, that take three times as long."""
+    limits: list[int] = []
+
+    def lose_numbers(
+        _: Any, requests: Iterator[Request], *__: Any, **___: Any
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for index, request in enumerate(requests):
+            limits.append(request.limit)
+            yield index, [Hypothesis([5, 6], score, finished=True, ranking_score=score)]
+
+    substitute(monkeypatch, "search.search_each", lose_numbers)
+    load(tiny_run).translations([line])
+    assert len(limits) == searches
+
+
+@pytest.mark.parametrize(("first", "limit"), [(8, 15), (50, 52)])
+def test_a_second_search_ends_where_the_first_did(
+    tiny_run: Path, monkeypatch: pytest.MonkeyPatch, first: int, limit: int
+) -> None:
+    """Catches a line whose second search takes several times as long as the first, and one that is cut too early."""
+    limits: list[int] = []
+
+    def loop(_: Any, requests: Iterator[Request], *__: Any, **___: Any) -> Iterator[tuple[int, list[Hypothesis]]]:
+        for index, request in enumerate(requests):
+            limits.append(request.limit)
+            yield index, [Hypothesis([7] * first, -1.0, finished=True, ranking_score=-1.0)]
+
+    substitute(monkeypatch, "search.search_each", loop)
+    load(tiny_run).translations(["one"])
+    assert limits == [52, limit]
