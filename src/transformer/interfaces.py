@@ -76,7 +76,7 @@ class Dataset(Protocol):
 class SupportsFlopCount(Protocol):
     """An objective that knows its computational cost."""
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
+    def flops(self, lengths: NDArray[np.int32]) -> int:
         """Returns the floating-point operations of a step over examples of some lengths: shape (examples, sides)."""
         ...
 
@@ -120,8 +120,8 @@ class EncoderModel(Protocol):
     """A model that encodes a text or an image as a whole."""
 
     @property
-    def labels_read(self) -> int | None:
-        """The number of first positions that the labels depend on; None means all."""
+    def label_positions(self) -> int | None:
+        """The number of leading positions that the classification head reads; None means all."""
         ...
 
     def encode(self, x: Tensor, /) -> Float[Tensor, "B S D"]:

@@ -75,7 +75,7 @@ def check_size_of_weights(config: ModelConfig, stored_bytes: int) -> None:
     """Checks that a model is not far larger than its stored weights, before memory for it is allocated.
 
     Args:
-        config: ModelConfiguration of the model.
+        config: Configuration of the model.
         stored_bytes: Number of bytes of the weights, of which each parameter takes at least one.
 
     Raises:

@@ -240,7 +240,7 @@ def unknown_token_id(library: tokenizers.Tokenizer, content: str) -> int | None:
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer, frame: str = "", inputs: Sequence[str] = INPUTS, longest: int | None = None
+    tokenizer: Tokenizer, template: str = "", inputs: Sequence[str] = INPUTS, longest: int | None = None
 ) -> dict[str, bytes]:
     """Returns the tokenizer files of a published folder: tokenizer.json, and a config that names the special tokens.
 
@@ -248,7 +248,7 @@ def write_tokenizer(
 
     Args:
         tokenizer: A published tokenizer, or a byte-pair or character tokenizer that was trained here.
-        frame: Template with the boundary tokens, for tokenizers trained here, e.g. "$A [EOS]"; "" if the model was
+        template: Template with the boundary tokens, for tokenizers trained here, e.g. "$A [EOS]"; "" if the model was
             trained on running text, to which no space is added.
         inputs: Names of the inputs of the model.
         longest: Maximum tokens of a text, if the model has a maximum.
@@ -259,9 +259,9 @@ def write_tokenizer(
     if isinstance(tokenizer, HuggingFaceTokenizer):
         content = tokenizer.content
     elif isinstance(tokenizer, BytePairTokenizer):
-        content = _to_tokenizer_json(_export_byte_pairs(tokenizer), tokenizer.normalization, frame, spaced=True)
+        content = _to_tokenizer_json(_export_byte_pairs(tokenizer), tokenizer.normalization, template, spaced=True)
     elif isinstance(tokenizer, CharacterTokenizer):
-        content = _to_tokenizer_json(_export_characters(tokenizer), tokenizer.normalization, frame, spaced=False)
+        content = _to_tokenizer_json(_export_characters(tokenizer), tokenizer.normalization, template, spaced=False)
     else:
         raise BundleError(f"a {type(tokenizer).__name__} has no published form here; keep the bundle")
     names = {role: getattr(tokenizer.special_tokens, role) for role in ("pad", "bos", "eos", "unk", "mask")}
@@ -297,7 +297,7 @@ def _with_special_tokens(vocabulary: Mapping[str, int]) -> dict[str, int]:
 
 
 def _to_tokenizer_json(
-    library: tokenizers.Tokenizer, normalization: NormalizationConfig, frame: str, *, spaced: bool
+    library: tokenizers.Tokenizer, normalization: NormalizationConfig, template: str, *, spaced: bool
 ) -> str:
     """Adds normalization and boundary tokens to a converted tokenizer and returns its tokenizer.json.
 
@@ -309,12 +309,12 @@ def _to_tokenizer_json(
         steps += [normalizers.NFC(), invisible, normalizers.NFC(), spaces, normalizers.Strip()]
     steps += [normalizers.NFC()] * (normalization.unicode == "nfc")
     steps += [normalizers.Lowercase()] * normalization.lowercase
-    spaced = spaced and bool(frame)
+    spaced = spaced and bool(template)
     library.normalizer = normalizers.Sequence([*steps, *[normalizers.Prepend(" ")] * spaced])
     library.add_special_tokens(list(SPECIAL_TOKEN_NAMES))
     if spaced:
         library.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    if frame:
+    if template:
         special = [(name, token) for token, name in enumerate(SPECIAL_TOKEN_NAMES)]
-        library.post_processor = processors.TemplateProcessing(single=frame, special_tokens=special)
+        library.post_processor = processors.TemplateProcessing(single=template, special_tokens=special)
     return library.to_str()

@@ -193,8 +193,8 @@ def _set_post_processor(content: dict[str, Any], names: Mapping[str, str]) -> No
     vocabulary = content["model"]["vocab"]
     cls, sep = names["cls_token"], names["sep_token"]
     if cls in vocabulary and sep in vocabulary:
-        frame = _bert_frame((cls, vocabulary[cls]), (sep, vocabulary[sep]))
-        content["post_processor"] = json.loads(frame.__getstate__())
+        template = _bert_template((cls, vocabulary[cls]), (sep, vocabulary[sep]))
+        content["post_processor"] = json.loads(template.__getstate__())
 
 
 def _steps_of_type(content: JsonObject, part: str, kind: str) -> Iterator[dict[str, Any]]:
@@ -308,12 +308,12 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     library.add_special_tokens(
         sorted((word for word in names.values() if word in vocabulary), key=vocabulary.__getitem__)
     )
-    library.post_processor = _bert_frame((cls, vocabulary[cls]), (sep, vocabulary[sep]))
+    library.post_processor = _bert_template((cls, vocabulary[cls]), (sep, vocabulary[sep]))
     return library
 
 
-def _bert_frame(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
-    """Returns the special tokens that BERT puts around texts and pairs of texts."""
+def _bert_template(cls: tuple[str, int], sep: tuple[str, int]) -> processors.TemplateProcessing:
+    """Returns the template of special tokens that BERT puts around texts and pairs of texts."""
     return processors.TemplateProcessing(
         single=f"{cls[0]}:0 $A:0 {sep[0]}:0", pair=f"{cls[0]}:0 $A:0 {sep[0]}:0 $B:1 {sep[0]}:1",
         special_tokens=[cls, sep],

@@ -101,21 +101,21 @@ def _train(
         outcome = train_on_batch(state, batch, settings, learning_rate, progress)
         progress.window.seconds += time.perf_counter() - started
         progress.position = batch.after
-        updated = isinstance(outcome, StepResult)
-        skipped_in_a_row = 0 if updated else skipped_in_a_row + 1
+        is_updated = isinstance(outcome, StepResult)
+        skipped_in_a_row = 0 if is_updated else skipped_in_a_row + 1
         if skipped_in_a_row >= epoch_steps:
             raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; check the data")
         _report(outcome, progress, learning_rate, callbacks.report)
         is_last = state.step >= settings.max_steps
-        improved = False
-        if is_last or _is_due(settings.validate_every, progress, updated):
-            improved = _validate(progress, settings, callbacks)
+        is_among_best = False
+        if is_last or _is_due(settings.validate_every, progress, is_updated):
+            is_among_best = _validate(progress, settings, callbacks)
         progress.finished = finish_reason(progress, settings)
         progress.seconds += time.perf_counter() - started
-        scheduled = _is_due(settings.save_every, progress, updated)
-        if scheduled and settings.average_last:
+        is_scheduled = _is_due(settings.save_every, progress, is_updated)
+        if is_scheduled and settings.average_last:
             progress.recent = [*progress.recent, progress.step][-settings.average_last :]
-        is_due = improved or progress.finished or scheduled
+        is_due = is_among_best or progress.finished or is_scheduled
         if is_due and progress.step > saved_at:
             _save(state, progress, callbacks)
             saved_at = progress.step
@@ -156,9 +156,9 @@ def _report(outcome: StepResult | SkippedBatch, progress: Progress, learning_rat
         reporter.skipped(progress.step + 1, outcome.reason)
 
 
-def _is_due(interval: Interval, progress: Progress, updated: bool) -> bool:
-    """Whether an interval ends: an epoch, even if its last batch was skipped, or a multiple of so many updates."""
-    return progress.position.index == 0 if interval == "epoch" else updated and progress.step % interval == 0
+def _is_due(interval: Interval, progress: Progress, is_updated: bool) -> bool:
+    """Whether an interval ends: an epoch, even if its last batch was skipped, or a number of updates."""
+    return progress.position.index == 0 if interval == "epoch" else is_updated and progress.step % interval == 0
 
 
 def _validate(progress: Progress, settings: TrainingSettings, callbacks: Callbacks) -> bool:
@@ -168,9 +168,8 @@ def _validate(progress: Progress, settings: TrainingSettings, callbacks: Callbac
     """
     scores = callbacks.validate()
     score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
-    is_valid = math.isfinite(score) and math.isfinite(
-        scores.get("loss", 0.0)
-    )  # even a model with NaN parameters has a BLEU score
+    # Even a model with NaN parameters has a BLEU score.
+    is_valid = math.isfinite(score) and math.isfinite(scores.get("loss", 0.0))
     is_best = is_valid and (progress.best_score is None or score > progress.best_score)
     is_warm = progress.step > settings.warmup_steps
     progress.stale = 0 if is_best else progress.stale + is_warm
@@ -178,12 +177,12 @@ def _validate(progress: Progress, settings: TrainingSettings, callbacks: Callbac
     if is_best:
         progress.best_step, progress.best_score = progress.step, score
     if is_valid:
-        progress.leaders = _leaders(progress, settings)
+        progress.leaders = _best_steps(progress, settings)
     callbacks.report.validation(progress.step, scores, is_best=is_best)
     return is_best or progress.step in progress.leaders
 
 
-def _leaders(progress: Progress, settings: TrainingSettings) -> list[int]:
+def _best_steps(progress: Progress, settings: TrainingSettings) -> list[int]:
     """Returns the best validated steps, including the current one, as many as are averaged; earlier steps win ties."""
 
     def score(step: int) -> float:

@@ -81,7 +81,7 @@ class Bert(nn.Module):
         masked_head: Head that predicts masked tokens, or None.
         next_sentence_head: Projection to two logits, for whether the second text follows the first, or None.
         label_head: Projection to one logit per label, or None.
-        reads: Pooling ("mean", "first" or "pooled") of text embeddings, and that of the classification head's input.
+        pooling: Pooling ("mean", "first" or "pooled") of text embeddings, and of the classification head's input.
 
     Source: Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers", Sec. 3.
     """
@@ -94,7 +94,7 @@ class Bert(nn.Module):
         masked_head: MaskedHead | None,
         next_sentence_head: nn.Linear | None,
         label_head: nn.Sequential | None,
-        reads: tuple[str, str],
+        pooling: tuple[str, str],
     ) -> None:
         super().__init__()
         self.embed = embed
@@ -103,12 +103,12 @@ class Bert(nn.Module):
         self.masked_head = masked_head
         self.next_sentence_head = next_sentence_head
         self.label_head = label_head
-        self.embedding, self.labelled = reads
+        self.embedding_pooling, self.label_pooling = pooling
 
     @property
-    def labels_read(self) -> int | None:
+    def label_positions(self) -> int | None:
         """Number of leading positions that the classification head reads; None for all."""
-        return None if self.labelled == "mean" else 1
+        return None if self.label_pooling == "mean" else 1
 
     def encode(
         self,
@@ -150,22 +150,22 @@ class Bert(nn.Module):
         types: Int[Tensor, "B S"] | None = None,
     ) -> Float[Tensor, "B labels"]:
         """Returns one logit per label; for the arguments, see `encode`."""
-        encoded = self.encode(tokens, mask, types, self.labels_read)
-        return required_part(self.label_head, "label head")(self._vector(self.labelled, encoded, mask))
+        encoded = self.encode(tokens, mask, types, self.label_positions)
+        return required_part(self.label_head, "label head")(self._pool(self.label_pooling, encoded, mask))
 
     def embeddings(self, encoded: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 1 S"]) -> Float[Tensor, "B D"]:
         """Returns one vector of Euclidean length 1 per text.
 
         Source: Reimers and Gurevych 2019, "Sentence-BERT", Sec. 3 (mean and first position).
         """
-        return F.normalize(self._vector(self.embedding, encoded, mask), dim=-1)
+        return F.normalize(self._pool(self.embedding_pooling, encoded, mask), dim=-1)
 
-    def _vector(
-        self, kind: str, encoded: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 S"] | None
+    def _pool(
+        self, pooling: str, encoded: Float[Tensor, "B T D"], mask: Bool[Tensor, "B 1 1 S"] | None
     ) -> Float[Tensor, "B D"]:
-        """Returns one vector per text, by the given kind of pooling."""
-        if kind != "mean":
-            return encoded[:, 0] if kind == "first" else self.pooled(encoded)
+        """Pools the positions of each text to one vector."""
+        if pooling != "mean":
+            return encoded[:, 0] if pooling == "first" else self.pooled(encoded)
         if mask is None:
             return encoded.mean(dim=1)
         weights = mask[:, 0, 0, :, None].to(encoded.dtype)  # B S 1

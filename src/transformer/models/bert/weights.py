@@ -193,6 +193,6 @@ FORMAT: Final = HuggingFaceFormat(
     ("bert",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
     ids={"pad_id": ("pad_token_id", 0)}, prefix="bert.",
     heads=("cls.", "classifier."), ignored=r"bert\.embeddings\.position_ids", inputs=(*INPUTS, "token_type_ids"),
-    frame="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},
+    template="[SOS] $A [EOS]", special={"unk_token": "[UNK]", "mask_token": "[MASK]"},
     write_files=write_files,
 )  # fmt: skip

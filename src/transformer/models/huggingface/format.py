@@ -59,7 +59,7 @@ class HuggingFaceFormat(Generic[C]):
         heads: Beginnings of parameter names that never have the prefix.
         ignored: Pattern of parameter names to ignore.
         inputs: Inputs of the model, by the names that `transformers` uses.
-        frame: Template of a text, for tokenizers trained here; see `write_tokenizer`.
+        template: Post-processing template of a text, for tokenizers trained here; see `write_tokenizer`.
         write_files: Function that returns further files of a configuration, by name.
     """
 
@@ -76,7 +76,7 @@ class HuggingFaceFormat(Generic[C]):
     heads: tuple[str, ...] = ()
     ignored: str = ""
     inputs: tuple[str, ...] = INPUTS
-    frame: str = ""
+    template: str = ""
     write_files: Callable[[C], Mapping[str, object]] = lambda _: {}
 
     def read_config(
@@ -159,7 +159,7 @@ class HuggingFaceFormat(Generic[C]):
         """Returns the files that `read_tokenizers` reads."""
         sizes = config.model_dump()
         longest = sizes.get("seq_len", sizes.get("src_seq_len"))
-        return write_tokenizer(tokenizers.source, self.frame, self.inputs, longest)
+        return write_tokenizer(tokenizers.source, self.template, self.inputs, longest)
 
     def _full_names(self, names: Collection[str]) -> list[str]:
         """Adds the prefix to names that lack it and replaces the older names of norm parameters."""

@@ -104,16 +104,13 @@ def _layer(config: T5Config, hf_name: str, our_name: str) -> list[ParameterMappi
     entries: list[ParameterMapping] = []
     for place, (name, block) in enumerate(attentions):
         for matrix in ("q", "k", "v", "o"):
-            entries.append(
-                ParameterMapping(
-                    f"{hf_name}.{place}.{name}.{matrix}.weight", (f"{our_name}.{block}.W_{matrix}.weight",)
-                )
-            )
+            parameter = f"{our_name}.{block}.W_{matrix}.weight"
+            entries.append(ParameterMapping(f"{hf_name}.{place}.{name}.{matrix}.weight", (parameter,)))
     gated = (("wi_0", "gate"), ("wi_1", "linear_1"), ("wo", "linear_2"))
     last = len(attentions)
     for name, matrix in gated if config.gated else (("wi", "linear_1"), ("wo", "linear_2")):
-        ours_there = f"{our_name}.feed_forward_block.{matrix}.weight"
-        entries.append(ParameterMapping(f"{hf_name}.{last}.DenseReluDense.{name}.weight", (ours_there,)))
+        parameter = f"{our_name}.feed_forward_block.{matrix}.weight"
+        entries.append(ParameterMapping(f"{hf_name}.{last}.DenseReluDense.{name}.weight", (parameter,)))
     for place in range(last + 1):
         alpha = f"{our_name}.residual_connections.{place}.norm.alpha"
         entries.append(ParameterMapping(f"{hf_name}.{place}.layer_norm.weight", (alpha,)))
@@ -122,7 +119,7 @@ def _layer(config: T5Config, hf_name: str, our_name: str) -> list[ParameterMappi
 
 FORMAT: Final = HuggingFaceFormat(
     ("t5",), ARCHITECTURES, SETTINGS, weight_names, read_settings, write_settings,
-    special={"unk_token": "<unk>"}, frame="$A [EOS]",
+    special={"unk_token": "<unk>"}, template="$A [EOS]",
     ids={
         "pad_id": ("pad_token_id", 0), "eos_id": ("eos_token_id", 1), "start_id": ("decoder_start_token_id", 0)
     },

@@ -25,7 +25,7 @@ from transformer.models.vit.config import VitConfig
 
 
 class Vit(nn.Module):
-    """An encoder of images, and heads that read it.
+    """An encoder of images, and its heads.
 
     Args:
         patches: Embedding of image patches.
@@ -56,7 +56,7 @@ class Vit(nn.Module):
         self.label_head = label_head
         self.image_size = image_size
 
-    labels_read: Final = 1
+    label_positions: Final = 1
     """Number of leading positions that the classification head reads."""
 
     def encode(self, images: Float[Tensor, "B C height width"], n_queries: int | None = None) -> Float[Tensor, "B T D"]:
@@ -88,7 +88,7 @@ class Vit(nn.Module):
     ) -> Float[Tensor, "B labels"]:
         """Returns one logit per label; `mask` is ignored because images have no padding."""
         del mask
-        return required_part(self.label_head, "label head")(self.encode(images, self.labels_read)[:, 0])
+        return required_part(self.label_head, "label head")(self.encode(images, self.label_positions)[:, 0])
 
 
 def build(config: VitConfig) -> Vit:

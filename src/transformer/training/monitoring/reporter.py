@@ -56,7 +56,7 @@ class Reporter:
             self._file = self._path.open("a", encoding="utf-8")
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._log_every = log_every
-        self._max_steps, self._scored = max_steps, unit
+        self._max_steps, self._unit = max_steps, unit
         self._description = f"first steps; figures every {log_every:,}"
         self._bar: Progress | None = None
         if self._console.is_terminal and not quiet:
@@ -73,7 +73,7 @@ class Reporter:
 
     @contextmanager
     def waiting(self, what: str) -> Generator[None]:
-        """Says what the run waits for while the block runs: beside the bar on a terminal, as a line otherwise."""
+        """Shows what the run waits for during the block: beside the progress bar on a terminal, as a line otherwise."""
         if self._bar is None:
             self.log(f"{what} ...")
         with self.busy(what):
@@ -81,7 +81,7 @@ class Reporter:
 
     @contextmanager
     def busy(self, what: str) -> Generator[None]:
-        """Says beside the bar on a terminal what the run does while the block runs; silent otherwise."""
+        """Shows beside the progress bar what the run does during the block; silent without a terminal."""
         before = self._describe(what)
         yield
         self._describe(before)
@@ -116,7 +116,7 @@ class Reporter:
             names = [field.name for field in fields(BlockStats)]
             by_name = {name: {block: getattr(stats, name) for block, stats in result.blocks.items()} for name in names}
             self._write("blocks", {"step": step, **by_name})
-        speed = f"{metrics['target_tokens_per_second']:,.0f} {self._scored}/s"
+        speed = f"{metrics['target_tokens_per_second']:,.0f} {self._unit}/s"
         text = f"loss {metrics['loss']:.3f}  lr {learning_rate:.2e}  {speed}"
         if self._bar is not None:
             self._describe(text)

@@ -60,12 +60,12 @@ class ClassificationObjective(nn.Module):
         images = self.augmentation(batch.images) if self.augmentation and self.training else batch.images
         return model.label_logits(images).float()
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Implements `SupportsFlopCount.operations`, without the heads, which are applied once per text or image."""
+    def flops(self, lengths: NDArray[np.int32]) -> int:
+        """Implements `SupportsFlopCount.flops`, without the heads, which are applied once per text or image."""
         rows, length = len(lengths), int(lengths.max())
         layers = stack_flops(
             self.model.get_submodule("encoder"), rows, length,
-            n_queries=cast(EncoderModel, self.model).labels_read, recomputed=self.activation_checkpointing,
+            n_queries=cast(EncoderModel, self.model).label_positions, recomputed=self.activation_checkpointing,
         )  # fmt: skip
         return layers + patch_flops(self.model, rows * (length - 1))
 
@@ -152,7 +152,7 @@ class ContrastiveObjective(nn.Module):
         loss_sum = (directions[0] + directions[1]) / 2
         return LossSum(loss_sum, batch.scored_tokens, {"nll_sum": loss_sum.detach(), "right": n_correct})
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Implements `SupportsFlopCount.operations`, without the cosines."""
+    def flops(self, lengths: NDArray[np.int32]) -> int:
+        """Implements `SupportsFlopCount.flops`, without the cosines."""
         encoder, recomputed = self.model.get_submodule("encoder"), self.activation_checkpointing
         return sum(stack_flops(encoder, len(lengths), int(side), recomputed=recomputed) for side in lengths.max(axis=0))

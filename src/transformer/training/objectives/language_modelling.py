@@ -24,7 +24,7 @@ from transformer.transformer import Transformer
 VALIDATION_SEED: Final = 20_171
 MASKED_SHARE: Final = 0.15
 """Share of tokens that are masked (Devlin et al. 2019, Sec. 3.1)."""
-BECOMES_MASK, BECOMES_RANDOM = 0.8, 0.1
+MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 """Shares of masked tokens that become [MASK] or a random token; the others are unchanged but also predicted."""
 
 
@@ -52,8 +52,8 @@ class LanguageModelObjective(nn.Module):
         hidden = cast(SupportsDecode, self.model).decode(batch.tokens[:, :-1])
         return _loss(self.model, hidden, batch.tokens[:, 1:], batch.scored_tokens, self.label_smoothing)
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Implements `SupportsFlopCount.operations`."""
+    def flops(self, lengths: NDArray[np.int32]) -> int:
+        """Implements `SupportsFlopCount.flops`."""
         rows, length = len(lengths), int(lengths.max()) - 1
         layers = stack_flops(
             self.model.get_submodule("decoder"), rows, length, recomputed=self.activation_checkpointing
@@ -68,7 +68,7 @@ class MaskedLanguageModelObjective(nn.Module):
         model: Encoder with a `masked_head`.
         mask_id: Id of the mask token.
         text_ids: Half-open range of the ids of text, from which random replacements are sampled.
-        frame: Number of special tokens before and after the text of a window, which are never masked.
+        n_boundary: Number of special tokens before and after the text of a window, which are never masked.
         activation_checkpointing: Whether layers are recomputed in the backward pass, see `checkpoint_layers`.
 
     Source: Devlin et al. 2019, "BERT", Sec. 3.1, Task 1; sampled again each time as in Liu et al. 2019, "RoBERTa",
@@ -80,13 +80,13 @@ class MaskedLanguageModelObjective(nn.Module):
         model: nn.Module,
         mask_id: int,
         text_ids: tuple[int, int],
-        frame: tuple[int, int],
+        n_boundary: tuple[int, int],
         *,
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
         self.model = model
-        self.mask_id, self.text_ids, self.frame = mask_id, text_ids, frame
+        self.mask_id, self.text_ids, self.n_boundary = mask_id, text_ids, n_boundary
         self.activation_checkpointing = activation_checkpointing
         if activation_checkpointing:
             checkpoint_layers(model)
@@ -94,23 +94,25 @@ class MaskedLanguageModelObjective(nn.Module):
     def forward(self, batch: WindowBatch) -> LossSum:
         """Returns the summed loss of the masked tokens."""
         n = batch.scored_tokens // len(batch.tokens)
-        masked, positions = mask_tokens(batch.tokens, n, self.mask_id, self.text_ids, self.frame, _generator(self))
+        masked, positions = mask_tokens(batch.tokens, n, self.mask_id, self.text_ids, self.n_boundary, _generator(self))
         encoded = cast(EncoderModel, self.model).encode(masked)
         at_masks = encoded.gather(1, positions[:, :, None].expand(-1, -1, encoded.size(2)))
         head: Any = self.model.get_submodule("masked_head")
         return _loss(head, head.hidden(at_masks), batch.tokens.gather(1, positions), batch.scored_tokens, 0.0)
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Implements `SupportsFlopCount.operations`."""
+    def flops(self, lengths: NDArray[np.int32]) -> int:
+        """Implements `SupportsFlopCount.flops`."""
         rows, length = len(lengths), int(lengths.max())
         layers = stack_flops(
             self.model.get_submodule("encoder"), rows, length, recomputed=self.activation_checkpointing
         )
-        return layers + head_flops(self.model.get_submodule("masked_head"), rows * n_masked(length - sum(self.frame)))
+        return layers + head_flops(
+            self.model.get_submodule("masked_head"), rows * n_masked(length - sum(self.n_boundary))
+        )
 
 
 def n_masked(window: int) -> int:
-    """Returns the number of masked tokens of a window, whose length excludes the frame."""
+    """Returns the number of masked tokens of a window, whose length excludes the boundary tokens."""
     return max(1, round(window * MASKED_SHARE))
 
 
@@ -119,28 +121,26 @@ def mask_tokens(
     n: int,
     mask_id: int,
     text_ids: tuple[int, int],
-    frame: tuple[int, int],
+    n_boundary: tuple[int, int],
     generator: torch.Generator,
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B n"]]:
     """Masks `n` tokens of each row; returns the masked rows and the positions to predict.
 
     Args:
         tokens: Tokens of the windows.
-        n: Number of masked tokens, at most those inside the frame.
+        n: Number of masked tokens, at most those of the text.
         mask_id: Id of the mask token.
         text_ids: Half-open range of the ids of text.
-        frame: Number of special tokens before and after the text.
+        n_boundary: Number of special tokens before and after the text.
         generator: Random generator on the CPU.
     """
-    inner = tokens.size(1) - sum(frame)
-    order = torch.rand(len(tokens), inner, generator=generator).topk(n, dim=1).indices + frame[0]
+    inner = tokens.size(1) - sum(n_boundary)
+    order = torch.rand(len(tokens), inner, generator=generator).topk(n, dim=1).indices + n_boundary[0]
     positions = order.sort(dim=1).values.to(tokens.device)
     draw = torch.rand(len(tokens), n, generator=generator).to(tokens.device)
     random = torch.randint(*text_ids, (len(tokens), n), generator=generator).to(tokens.device)
     original = tokens.gather(1, positions)
-    masked = torch.where(
-        draw < BECOMES_MASK, mask_id, torch.where(draw < BECOMES_MASK + BECOMES_RANDOM, random, original)
-    )
+    masked = torch.where(draw < MASK_SHARE, mask_id, torch.where(draw < MASK_SHARE + RANDOM_SHARE, random, original))
     return tokens.scatter(1, positions, masked), positions
 
 
@@ -214,8 +214,8 @@ class SpanCorruptionObjective(nn.Module):
         hidden = model.decode(model.encode(src), None, tgt, mask)
         return _loss(model, hidden, labels, batch.scored_tokens, self.label_smoothing)
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
-        """Implements `SupportsFlopCount.operations`."""
+    def flops(self, lengths: NDArray[np.int32]) -> int:
+        """Implements `SupportsFlopCount.flops`."""
         rows, (source, target) = len(lengths), self.spans.lengths(int(lengths.max()))
         model = cast(Transformer, self.model)
         return translation_flops(model, rows, source, target, rows * target, recomputed=self.activation_checkpointing)

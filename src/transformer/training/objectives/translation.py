@@ -73,7 +73,7 @@ class TranslationObjective(nn.Module):
         )
         return LossSum(loss_sum / passes, batch.scored_tokens, {"nll_sum": nll_sum / passes})
 
-    def operations(self, lengths: NDArray[np.int32]) -> int:
+    def flops(self, lengths: NDArray[np.int32]) -> int:
         """Returns the floating-point operations of a batch of pairs of these lengths, see `translation_flops`."""
         source, target = (int(longest) for longest in lengths.max(axis=0))
         passes = 2 if self.r_drop else 1

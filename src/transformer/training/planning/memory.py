@@ -135,28 +135,28 @@ def check_model_fits(parameters: int, buffer_bytes: int, device: torch.device, r
         )
 
 
-def check_batch_fits(plan: MemoryEstimate, batch_tokens: int) -> None:
+def check_batch_fits(estimate: MemoryEstimate, batch_tokens: int) -> None:
     """Checks that the predicted memory of the largest batch is available.
 
     Raises:
         ConfigError: The largest batch does not fit; the message gives a budget that does.
     """
-    if plan.predicted <= plan.available:
+    if estimate.predicted <= estimate.available:
         return
-    fitting = fitting_tokens(plan, batch_tokens)
+    fitting = fitting_tokens(estimate, batch_tokens)
     advice = f"set training.batch_tokens={fitting}" if fitting else "choose a smaller model"
     raise ConfigError(
-        f"training.batch_tokens={batch_tokens} needs about {plan.predicted / GIB:.2f} GiB, but "
-        f"{plan.available / GIB:.2f} GiB are available; {advice}, or split batches with training.accumulation, or set "
-        "training.activation_checkpointing=true"
+        f"training.batch_tokens={batch_tokens} needs about {estimate.predicted / GIB:.2f} GiB, but "
+        f"{estimate.available / GIB:.2f} GiB are available; {advice}, or split batches with training.accumulation, "
+        "or set training.activation_checkpointing=true"
     )
 
 
-def fitting_tokens(plan: MemoryEstimate, batch_tokens: int, share: float = 0.9) -> int:
+def fitting_tokens(estimate: MemoryEstimate, batch_tokens: int, share: float = 0.9) -> int:
     """Returns the largest budget, a multiple of 256, that fits into a share of the available memory; 0 if none does."""
-    fixed = plan.predicted - plan.bytes_per_row * plan.rows
-    rows = (share * plan.available - fixed) / max(plan.bytes_per_row, 1.0)
-    return max(0, math.floor(rows / plan.rows * batch_tokens / 256) * 256)
+    fixed = estimate.predicted - estimate.bytes_per_row * estimate.rows
+    rows = (share * estimate.available - fixed) / max(estimate.bytes_per_row, 1.0)
+    return max(0, math.floor(rows / estimate.rows * batch_tokens / 256) * 256)
 
 
 def try_batch(state: TrainingState, dataset: Dataset, ids: Examples) -> None:

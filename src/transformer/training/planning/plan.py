@@ -24,7 +24,7 @@ from transformer.training.planning.memory import (
 from transformer.training.step import TrainingState
 
 N_COUNTED_BATCHES: Final = 256
-"""Batches over which the number of operations is averaged."""
+"""Batches over which the number of floating-point operations is averaged."""
 AUTO_FIRST, AUTO_MAX, AUTO_SHARE = 1024, 25_000, 0.5
 """For "auto": the first budget that is tried, the largest that is chosen (the paper's), and its share of memory."""
 
@@ -35,7 +35,7 @@ def plan_run(
     settings: TrainingSettings,
     warm_up_validation: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Counts operations, predicts memory, then tries the largest batches; the state is not changed.
+    """Counts floating-point operations, predicts memory, then tries the largest batches; the state is not changed.
 
     A batch is tried only if the prediction from parts of it fits into memory. The trials give the reported memory.
 
@@ -55,11 +55,9 @@ def plan_run(
     lines: list[str] = []
     objective = unwrap(state.objective)
     if isinstance(objective, SupportsFlopCount):
-        operations = np.mean([_operations(objective, dataset.lengths[ids]) for ids in batches[:N_COUNTED_BATCHES]])
-        total_operations = operations * settings.max_steps
-        lines.append(
-            f"{operations / 1e9:,.2f} GFLOP a step in matrix products, {total_operations / 1e15:,.4f} PFLOP in all"
-        )
+        flops = np.mean([objective.flops(dataset.lengths[ids]) for ids in batches[:N_COUNTED_BATCHES]])
+        total = flops * settings.max_steps
+        lines.append(f"{flops / 1e9:,.2f} GFLOP a step in matrix products, {total / 1e15:,.4f} PFLOP in all")
     largest = _largest_micro_batches(dataset, settings.batch_tokens, settings.accumulation, settings.seed)
     estimates: list[MemoryEstimate] = []
     for ids in largest:
@@ -88,7 +86,3 @@ def _largest_micro_batches(
     """Returns the micro-batches of an epoch that may need most memory."""
     batches = batch_by_tokens(dataset.lengths, batch_tokens, seed, 0, dataset.mix)
     return [split_micro(ids, accumulation)[0] for ids in worst_batches(dataset, batches)]
-
-
-def _operations(objective: SupportsFlopCount, lengths: NDArray[np.int32]) -> int:
-    return objective.operations(lengths)

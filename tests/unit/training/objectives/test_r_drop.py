@@ -137,7 +137,7 @@ def test_rows_of_other_labels_are_no_pairs() -> None:
 def test_two_passes_are_counted_in_the_plan() -> None:
     """Catches a plan with half of the operations."""
     lengths = np.array([[3, 4], [2, 2]], dtype=np.int32)
-    assert objective(0.4, 5.0).operations(lengths) == 2 * objective(0.4, 0.0).operations(lengths)
+    assert objective(0.4, 5.0).flops(lengths) == 2 * objective(0.4, 0.0).flops(lengths)
 
 
 def test_other_tasks_refuse_it(tmp_path: Path) -> None:

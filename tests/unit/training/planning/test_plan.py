@@ -76,7 +76,7 @@ def test_operations_are_what_torch_counts(layers: dict[str, int], *, checkpointi
         state.objective(dataset.fetch(np.arange(3))).loss_sum.backward()
     objective = state.objective
     assert isinstance(objective, TranslationObjective)
-    assert objective.operations(dataset.lengths) == pytest.approx(counter.get_total_flops(), rel=0.02)
+    assert objective.flops(dataset.lengths) == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ def test_operations_of_the_other_tasks_are_what_torch_counts(name: str, *, check
     objective, batch, lengths = other_objectives(checkpointing=checkpointing)[name]
     with FlopCounterMode(display=False) as counter:
         objective(batch).loss_sum.backward()
-    operations = objective.operations(np.array(lengths, np.int32))
-    assert operations == pytest.approx(counter.get_total_flops(), rel=0.02)
+    flops = objective.flops(np.array(lengths, np.int32))
+    assert flops == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 def test_the_worst_batches_have_the_most_padded_tokens_and_the_most_pairs_of_positions() -> None:
