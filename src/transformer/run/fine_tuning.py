@@ -33,8 +33,8 @@ LEARNING_RATE_FACTOR: Final = 0.1
 WARMUP_STEPS: Final = 50
 """Default number of warm-up steps: about the memory of Adam's second moment, 1 / (1 - 0.98)."""
 
-NOTED_FALLBACK, REFUSED_FALLBACK = 0.2, 0.6
-"""Shares of tokens for a part of a character or unknown text above which a text is noted, and refused."""
+WARNING_FALLBACK_SHARE, MAX_FALLBACK_SHARE = 0.2, 0.6
+"""Shares of fallback tokens (parts of characters, unknown text) above which a text is warned about, and refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +104,10 @@ def check_script(
     Args:
         fallback_shares: Shares of fallback tokens, see `TaskData`.
         bundle: Pretrained model.
-        allow_changed: Keys that the user allows to differ; if they name the script, it is only noted.
+        allow_changed: Keys that the user allows to differ; if they name the script, there is only a warning.
 
     Returns:
-        A note for each text of whose tokens many stand for a part of a character or for unknown text.
+        A warning for each text with many fallback tokens.
 
     Raises:
         ConfigError: Most tokens do, and the script is not allowed to differ.
@@ -118,9 +118,9 @@ def check_script(
             f"the tokenizer of {bundle.folder} hardly knows the script of the {name}: {share:.0%} of the tokens are "
             "parts of characters or unknown"
         )
-        if share > REFUSED_FALLBACK and SCRIPT not in allow_changed:
+        if share > MAX_FALLBACK_SHARE and SCRIPT not in allow_changed:
             raise ConfigError(f"{message}; train a new model without --from, or allow it with --allow-changed {SCRIPT}")
-        if share > NOTED_FALLBACK:
+        if share > WARNING_FALLBACK_SHARE:
             notes.append(f"warning: {message}; a model with a tokenizer of its own learns such text better")
     return notes
 
@@ -188,12 +188,8 @@ def _explicit_values(settings: Any) -> dict[str, Any]:
 def _tokenizer_config(bundle: Bundle) -> TokenizerConfig:
     """Returns the settings of the model's tokenizer, as far as the bundle records them."""
     pair = bundle.text
-    if pair is None:
-        return TokenizerConfig(normalize=False)
-    if not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
-        return TokenizerConfig(
-            normalize=False
-        )  # the settings do not describe a published tokenizer; the run keeps it as it is
+    if pair is None or not isinstance(pair.source, BytePairTokenizer | CharacterTokenizer):
+        return TokenizerConfig(normalize=False)  # the run keeps a published tokenizer, which no settings describe
     facts = {"joint": pair.is_joint, "vocab_size": pair.source.vocab_size, **pair.source.normalization.model_dump()}
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}

@@ -34,7 +34,7 @@ TOKENS_FOLDER: Final = "tokens"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """A run of which nothing is left to be decided.
+    """A run whose settings are all decided.
 
     Attributes:
         folder: Run folder.
@@ -108,19 +108,19 @@ def make_plan(
     batch_tokens = completed.recipe.training.batch_tokens
     if batch_tokens == "auto":
         batch_tokens = _choose_batch_tokens(completed, data, backend, context)
-    decided = _decide(completed, data, batch_tokens, backend.precision, context.size)
-    settings = TrainingSettings.of(decided.training)
+    resolved = _resolve(completed, data, batch_tokens, backend.precision, context.size)
+    settings = TrainingSettings.of(resolved.training)
     if context.is_main and not finish_reason(start.progress, settings):
         check_first_checkpoint(folder, model_size(data.config).parameters, settings.ema_decay)
     schedule = make_schedule(
         settings.schedule,
         d_model=data.config.d_model,
-        peak=decided.training.learning_rate,
+        peak=resolved.training.learning_rate,
         warmup_steps=settings.warmup_steps,
         decay_steps=settings.decay_steps,
     )
     plan = TrainingPlan(
-        folder=folder, recipe=decided, checksums=task.checksums, data=data, settings=settings, schedule=schedule,
+        folder=folder, recipe=resolved, checksums=task.checksums, data=data, settings=settings, schedule=schedule,
         steps_per_epoch=steps_per_epoch(data.train, batch_tokens, settings.seed), backend=backend, context=context,
         origin=start.origin, notes=notes,
     )  # fmt: skip
@@ -193,7 +193,7 @@ def _choose_backend(recipe: Recipe, context: DistributedContext) -> Backend:
     return replace(backend, precision=context.broadcast(backend.precision), is_compiled=training.compile)
 
 
-def _decide(
+def _resolve(
     completed: CompleteRecipe[ModelConfig], data: TaskData, batch_tokens: int, precision: str, accumulation: int
 ) -> Recipe:
     """Fills in the keys that depend on the prepared data or the device, all of which a resumed run keeps."""
@@ -206,7 +206,7 @@ def _choose_batch_tokens(
     completed: CompleteRecipe[ModelConfig], data: TaskData, backend: Backend, context: DistributedContext
 ) -> int:
     """Resolves `batch_tokens="auto"` by trying batches on a model of the run's size; rank 0 decides."""
-    trial = TrainingSettings.of(_decide(completed, data, AUTO_FIRST, backend.precision, 1).training)
+    trial = TrainingSettings.of(_resolve(completed, data, AUTO_FIRST, backend.precision, 1).training)
     model = new_model(data.config, trial.seed, backend, context)
     objective = new_objective(data, model, trial)
     optimizer = make_optimizer(objective, trial.adam_betas, trial.adam_eps, trial.weight_decay)

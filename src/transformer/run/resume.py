@@ -27,19 +27,15 @@ from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import EMA_KEY, swap_ema_parameters
 from transformer.training.optim.state_dict import ADAM_KEYS, restore_optimizer
 
-LENGTH = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
-AT_THE_END = ("average_last", "average_best")
-LOGGING = ("log_every", "tensorboard")
-WHERE = ("threads", "device", "distribution", "rank_seconds", "activation_checkpointing")
-MAY_CHANGE = frozenset(
-    [
-        *(f"training.{key}" for key in (*LENGTH, *AT_THE_END, *LOGGING, *WHERE)),
-        *(
-            f"data.{key}"
-            for key in ("prepared", "workers", "source_language", "target_language", "license", "attribution")
-        ),
-    ]
-)
+LENGTH_KEYS = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
+AVERAGING_KEYS = ("average_last", "average_best")
+LOGGING_KEYS = ("log_every", "tensorboard")
+DEVICE_KEYS = ("threads", "device", "distribution", "rank_seconds", "activation_checkpointing")
+DATA_KEYS = ("prepared", "workers", "source_language", "target_language", "license", "attribution")
+MAY_CHANGE = frozenset([
+    *(f"training.{key}" for key in (*LENGTH_KEYS, *AVERAGING_KEYS, *LOGGING_KEYS, *DEVICE_KEYS)),
+    *(f"data.{key}" for key in DATA_KEYS),
+])  # fmt: skip
 """Keys that may change when a run is resumed; all others affect what a step computes."""
 INHERITED_KEYS = {"warmup_steps", "decay_steps", "precision", "accumulation"}
 """Keys of the `training` section that a resumed run inherits if the recipe does not set them."""

@@ -43,8 +43,8 @@ TextModel = TypeVar("TextModel", bound=LanguageModelConfig | EncoderConfig | Enc
 
 
 @dataclass(frozen=True)
-class WindowUse:
-    """Use of the windows of a text by a task.
+class WindowSpec:
+    """Windows of a text that a task reads, and the objective that it trains on them.
 
     Attributes:
         objective: Function that wraps the model in the module that computes the training loss.
@@ -95,8 +95,8 @@ class TextTask(Task[TextModel]):
         return TaskDefaults(vocab_size=vocab_size, model=model, training=training, epochs=10)
 
     @abstractmethod
-    def use_windows(self, model: TextModel, tokenizer: Tokenizer, window: int) -> WindowUse:
-        """Returns how the task reads windows.
+    def window_spec(self, model: TextModel, tokenizer: Tokenizer, window: int) -> WindowSpec:
+        """Returns the windows that the task reads, and its objective.
 
         Raises:
             ConfigError: The model or the tokenizer lacks what the task needs.
@@ -113,13 +113,13 @@ class TextTask(Task[TextModel]):
         window = self._data.window or recipe.model.seq_len
         if window > recipe.model.seq_len:
             raise ConfigError(f"data.window={window} exceeds the model's {recipe.model.seq_len} positions; shorten it")
-        use = self.use_windows(recipe.model, tokenizer, window)
+        spec = self.window_spec(recipe.model, tokenizer, window)
         folder = self._folder.get_or_create(
             "windows", self._facts(tokenizer), lambda path: self._write(path, tokenizer)
         )
         tokens, held_out = (open_tokens(folder / name) for name in (TRAIN, VALIDATION))
-        stride = min(self._data.stride or use.step, use.step)
-        train = WindowDataset(tokens, use.length, stride, use.n_scored, use.boundary)
+        stride = min(self._data.stride or spec.step, spec.step)
+        train = WindowDataset(tokens, spec.length, stride, spec.n_scored, spec.boundary)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
         rows = [
             ("text", f"{counts['train_lines']:,} lines to train on, {len(tokens):,} tokens"),
@@ -130,9 +130,9 @@ class TextTask(Task[TextModel]):
         if counts["unknown"]:
             rows.append(("unknown", f"{counts['unknown']:,} tokens to train on"))
         return TaskData(
-            config=self.with_heads(set_vocab_sizes(recipe.model, tokenizers, use.extra, base_bundle)), text=tokenizers,
-            objective=use.objective, train=train,
-            validation=WindowDataset(held_out, use.length, use.step, use.n_scored, use.boundary), rows=rows,
+            config=self.with_heads(set_vocab_sizes(recipe.model, tokenizers, spec.extra, base_bundle)), text=tokenizers,
+            objective=spec.objective, train=train,
+            validation=WindowDataset(held_out, spec.length, spec.step, spec.n_scored, spec.boundary), rows=rows,
             facts={**counts, "window": window, "stride": stride, "windows": len(train.lengths)},
             notes=self._folder.notes,
             fallback_shares={"text": counts.get("fallback", 0) / len(tokens)},  # earlier versions did not count them
@@ -200,15 +200,15 @@ class LanguageModelTask(TextTask[LanguageModelConfig]):
 
     name, family, model_type = "language-model", "gpt", LanguageModelConfig
 
-    def use_windows(self, model: LanguageModelConfig, tokenizer: Tokenizer, window: int) -> WindowUse:
-        """Implements `TextTask.use_windows`."""
+    def window_spec(self, model: LanguageModelConfig, tokenizer: Tokenizer, window: int) -> WindowSpec:
+        """Implements `TextTask.window_spec`."""
         del model, tokenizer
 
         def objective(model: nn.Module, settings: TrainingSettings) -> nn.Module:
             checkpointing = settings.activation_checkpointing
             return LanguageModelObjective(model, settings.label_smoothing, activation_checkpointing=checkpointing)
 
-        return WindowUse(objective, length=window + 1, step=window, n_scored=window)
+        return WindowSpec(objective, length=window + 1, step=window, n_scored=window)
 
 
 class MaskedWordsTask(TextTask[EncoderConfig]):
@@ -221,8 +221,8 @@ class MaskedWordsTask(TextTask[EncoderConfig]):
         defaults = super().defaults(recipe)
         return defaults.updated(model={**defaults.model, "masked": True, "pooler": False})
 
-    def use_windows(self, model: EncoderConfig, tokenizer: Tokenizer, window: int) -> WindowUse:
-        """Implements `TextTask.use_windows`."""
+    def window_spec(self, model: EncoderConfig, tokenizer: Tokenizer, window: int) -> WindowSpec:
+        """Implements `TextTask.window_spec`."""
         del model
         mask, boundary = tokenizer.special_tokens.mask, tokenizer.boundary_tokens
         if mask is None:
@@ -236,7 +236,7 @@ class MaskedWordsTask(TextTask[EncoderConfig]):
             )
 
         inner = window - sum(n_boundary)
-        return WindowUse(objective, length=inner, step=inner, n_scored=n_masked(inner), boundary=boundary)
+        return WindowSpec(objective, length=inner, step=inner, n_scored=n_masked(inner), boundary=boundary)
 
     def with_heads(self, config: EncoderConfig) -> EncoderConfig:
         """Implements `TextTask.with_heads`."""
@@ -249,8 +249,8 @@ class SpansTask(TextTask[EncoderDecoderConfig]):
 
     name, family, model_type = "spans", "t5", EncoderDecoderConfig
 
-    def use_windows(self, model: EncoderDecoderConfig, tokenizer: Tokenizer, window: int) -> WindowUse:
-        """Implements `TextTask.use_windows`."""
+    def window_spec(self, model: EncoderDecoderConfig, tokenizer: Tokenizer, window: int) -> WindowSpec:
+        """Implements `TextTask.window_spec`."""
         if "vocab_size" not in type(model).model_fields:
             raise ConfigError(
                 "data.task='spans' needs a model with one vocabulary for its sentinels; choose model.family='t5'"
@@ -275,7 +275,7 @@ class SpansTask(TextTask[EncoderDecoderConfig]):
             )  # fmt: skip
 
         extra = 0 if is_published else n_sentinels
-        return WindowUse(objective, length=window, step=window, n_scored=spans.lengths(window)[1], extra=extra)
+        return WindowSpec(objective, length=window, step=window, n_scored=spans.lengths(window)[1], extra=extra)
 
 
 def _slice_characters(lines: Iterator[str], first: int, last: int) -> Iterator[str]:
