@@ -50,11 +50,11 @@ class RecordingMetrics:
     n_waited: int = 0
     n_died: int = 0
 
-    def batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
+    def observe_batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
         """Records a finished batch."""
         self.batches.append((model, n_items, n_tokens))
 
-    def waited(self, model: str, seconds: float) -> None:
+    def observe_queue_time(self, model: str, seconds: float) -> None:
         """Records an item that was given to a worker."""
         self.n_waited += 1
 

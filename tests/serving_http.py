@@ -142,7 +142,7 @@ def running_server(
     chosen = ServerSettings(models={"en-de": "en-de"}, port=0, log="json", limits=limits, **settings)
     engine = engine or FakeEngine()
     counted, metrics, stream = CountedEngine(engine), ServerMetrics(), io.StringIO()
-    metrics.observe(counted)
+    metrics.register_engine(counted)
     access, log = Access(chosen), ServerLog("json", stream)
     found = services or Services(chosen, counted, None, None, metrics)  # pyright: ignore[reportArgumentType]
     app = create_app(found, access, log, operations)

@@ -64,14 +64,14 @@ def fields_table(config: type, heading: str = "key", written: Callable[[Any], st
     """Returns a table of annotated fields; for limits of the server, its last column also tells what clients get."""
     written = written or _toml
     from transformer.options.fields import facts_of
-    from transformer.serving.settings import Answer
+    from transformer.serving.settings import LimitResponse
 
     lines = [f"| {heading} | default | meaning |", "|---|---|---|"]
     for facts in filter(lambda facts: facts.help, facts_of(config).values()):
         is_shown = isinstance(facts.default, bool | int | float | str | tuple | None)
         default = f"`{written(facts.default)}`" if is_shown else ""
-        answers = [f"; beyond it: {entry.text}" for entry in facts.metadata if isinstance(entry, Answer)]
-        lines.append(f"| `{facts.name}` | {default} | {_escaped(facts.help)}{''.join(answers)} |")
+        responses = [f"; beyond it: {entry.text}" for entry in facts.metadata if isinstance(entry, LimitResponse)]
+        lines.append(f"| `{facts.name}` | {default} | {_escaped(facts.help)}{''.join(responses)} |")
     return "\n".join([*lines, ""])
 
 

@@ -17,7 +17,7 @@ from weakref import finalize
 from transformer.errors import WorkerError
 from transformer.runtime.frames import Frame, Kind
 from transformer.runtime.pool import MAX_ATTEMPTS, Pool
-from transformer.runtime.worker import Answer, Emit
+from transformer.runtime.worker import Emit, Handler
 
 CLOSED: Final = "the worker processes were closed or replaced before this text was finished; finish it first"
 FORKED: Final = "this text was begun before its process was forked; begin it again in this process"
@@ -129,7 +129,7 @@ class _Item:
 class _Items:
     """Items that wait for their results, and the thread that runs the processes; it has no reference to its owner."""
 
-    def __init__(self, answer: Answer, n: int, remedy: str, initialize: Callable[[], object]) -> None:
+    def __init__(self, answer: Handler, n: int, remedy: str, initialize: Callable[[], object]) -> None:
         self._remedy = remedy
         self._pool = Pool(answer, n, self._receive, initialize, self._set_pids)
         self._thread = Thread(target=self._run, daemon=True)

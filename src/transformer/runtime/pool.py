@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Final, NoReturn
 
 from transformer.runtime.frames import Channel, Frame, Kind
-from transformer.runtime.worker import Answer, run_worker
+from transformer.runtime.worker import Handler, run_worker
 
 CAN_FORK: Final = sys.platform == "linux"
 RESTART_SECONDS: Final = 1.0
@@ -80,7 +80,7 @@ class Pool:
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Handler,
         n: int,
         receive: Callable[[Frame], None],
         initialize: Callable[[], object] = lambda: None,
@@ -289,7 +289,7 @@ def _kill(worker: _Worker) -> None:
 
 
 def serve_pool(
-    answer: Answer,
+    answer: Handler,
     n: int,
     stream: socket.socket,
     initialize: Callable[[], object],

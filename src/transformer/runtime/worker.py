@@ -18,11 +18,11 @@ PR_SET_PDEATHSIG: Final = 1
 """Option of `prctl`: the signal that this process gets when the thread that forked it ends."""
 Emit = Callable[[bytes], bool]
 """Sends a part of an answer; returns False if nobody wants the rest."""
-Answer = Callable[[bytes, Emit], bytes]
+Handler = Callable[[bytes, Emit], bytes]
 """Function of a worker: returns the result of a request, after parts of it if there are any."""
 
 
-def run_worker(answer: Answer, stream: socket.socket, parent: int, initialize: Callable[[], object]) -> NoReturn:
+def run_worker(answer: Handler, stream: socket.socket, parent: int, initialize: Callable[[], object]) -> NoReturn:
     """Runs a worker in a forked process: it leaves Ctrl-C to its parent and is killed with it.
 
     Args:
@@ -49,7 +49,7 @@ def run_worker(answer: Answer, stream: socket.socket, parent: int, initialize: C
     os._exit(0)
 
 
-def answer_requests(answer: Answer, stream: socket.socket) -> None:
+def answer_requests(answer: Handler, stream: socket.socket) -> None:
     """Answers the requests that arrive at a socket, one after another, until it is closed.
 
     Args:

@@ -70,17 +70,17 @@ def create_app(
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    routes = [Route(path, _Path(methods, services, access)) for path, methods in by_path.items()]
+    routes = [Route(path, _Endpoint(methods, services, access)) for path, methods in by_path.items()]
     app: ASGIApp = Router(routes, redirect_slashes=False, default=_NotFound(operations))
     if settings.cors:
         methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
         app = CORSMiddleware(app, settings.cors, allow_methods=methods, allow_headers=["*"], max_age=3600)
     document = cache(lambda: to_json(describe(operations, settings.root_path)))
-    return _Observed(app, services, log or ServerLog("none"), document)
+    return _LogMiddleware(app, services, log or ServerLog("none"), document)
 
 
-class _Observed:
-    """Records requests in log and metrics, and removes the path under which a proxy shows the server."""
+class _LogMiddleware:
+    """Middleware that records requests in log and metrics, and strips the root path of a reverse proxy."""
 
     def __init__(self, app: ASGIApp, services: Services, log: ServerLog, document: Callable[[], bytes]) -> None:
         self._app, self._services, self._log, self._document = app, services, log, document
@@ -132,7 +132,7 @@ class _Observed:
 
 
 class _NotFound:
-    """Answers requests without an operation in the form of the interface to whose paths theirs belongs."""
+    """Answers unknown paths with 404, in the form of the interface whose paths begin alike."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._forms: dict[str, ErrorForm] = {}
@@ -144,8 +144,8 @@ class _NotFound:
         await _error_response(ServiceError("not_found", "the path does not exist"), form)(scope, receive, send)
 
 
-class _Path:
-    """Answers the requests for one path."""
+class _Endpoint:
+    """Dispatches the requests for one path by their method."""
 
     def __init__(self, operations: Mapping[str, Operation], services: Services, access: Access) -> None:
         self._operations, self._services, self._access = operations, services, access
@@ -241,7 +241,7 @@ def _error_response(error: ServiceError, form: ErrorForm, headers: Mapping[str, 
 
 
 def _extra_headers(scope: Scope, status: int) -> list[tuple[bytes, bytes]]:
-    """Returns headers of every answer; a client that waits for leave to send its body may not reuse the connection."""
+    """Returns the headers of every answer; after `Expect: 100-continue`, a refusal also closes the connection."""
     headers = [(b"x-content-type-options", b"nosniff")]
     if status >= 400 and any(name == b"expect" for name, _ in scope["headers"]):
         headers.append((b"connection", b"close"))

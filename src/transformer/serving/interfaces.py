@@ -11,7 +11,7 @@ Results, one mapping per item:
     translate: {"text", "score", "alternatives": [{"text", "score", "finished"}], "flags": [str], "copied": bool,
         "confidence": float or None, "unsure": bool, "alignment": [[source word, target word]] or None,
         "source_tokens": int, "target_tokens": int}
-    generate: {"alternatives": [{"text", "score" (None if a stop text was given), "finished", "tokens": int}],
+    generate: {"alternatives": [{"text", "score" (None if a stop sequence was given), "finished", "tokens": int}],
         "prompt_tokens": int}
     embed: {"vector": [float], "tokens": int}
     classify: {"labels": [{"label", "probability"}], "tokens": int}
@@ -191,11 +191,11 @@ class Engine(Protocol):
 class Metrics(Protocol):
     """Measurements that the engine reports while it runs."""
 
-    def batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
+    def observe_batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
         """Records a finished batch."""
         ...
 
-    def waited(self, model: str, seconds: float) -> None:
+    def observe_queue_time(self, model: str, seconds: float) -> None:
         """Records the time that an item spent in the queue."""
         ...
 

@@ -52,7 +52,7 @@ class ServerMetrics:
             "transformer_worker_deaths", "Workers that ended unexpectedly.", ("model",), registry=registry
         )
 
-    def observe(self, engine: Engine) -> None:
+    def register_engine(self, engine: Engine) -> None:
         """Adds the state of an engine, which is read whenever the measurements are."""
         self._registry.register(_EngineCollector(engine))
 
@@ -74,13 +74,13 @@ class ServerMetrics:
         self._requests.labels(known, route or "unknown", str(status)).inc()
         self._request_seconds.labels(route or "unknown").observe(seconds)
 
-    def batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
+    def observe_batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
         """Records a finished batch."""
         self._tokens.labels(model).inc(n_tokens)
         self._batch_items.labels(model).observe(n_items)
         self._batch_seconds.labels(model).observe(seconds)
 
-    def waited(self, model: str, seconds: float) -> None:
+    def observe_queue_time(self, model: str, seconds: float) -> None:
         """Records the time that an item spent in the queue."""
         self._queue_seconds.labels(model).observe(seconds)
 

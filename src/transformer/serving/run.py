@@ -28,7 +28,7 @@ def run(settings: ServerSettings) -> None:
     engine = ProcessEngine(settings, metrics)
     engine.start()
     counted = CountedEngine(engine)
-    metrics.observe(counted)
+    metrics.register_engine(counted)
     translation = TranslationService(counted, settings)
     services = Services(settings, counted, translation, Glossaries(settings), metrics)
     app = create_app(services, access, log)

@@ -14,14 +14,14 @@ Seconds = Annotated[float, Gt(0)]
 
 
 @dataclass(frozen=True)
-class Answer:
+class LimitResponse:
     """Response to a client that exceeds a limit."""
 
     text: str
 
 
-CLOSED: Final = Answer("closed")
-BAD_REQUEST, TOO_LARGE, TOO_MANY = Answer("400"), Answer("413"), Answer("429")
+CLOSED: Final = LimitResponse("closed")
+BAD_REQUEST, TOO_LARGE, TOO_MANY = LimitResponse("400"), LimitResponse("413"), LimitResponse("429")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +47,18 @@ class Limits:
         TOO_MANY,
     ] = 6000
     connections: Annotated[
-        Positive, Doc("open connections; beyond it an idle one is closed"), Answer("503 if none is idle")
+        Positive, Doc("open connections; beyond it an idle one is closed"), LimitResponse("503 if none is idle")
     ] = 2048
-    headers_bytes: Annotated[Positive, Doc("size of a request's headers"), Answer("431")] = 64 << 10
+    headers_bytes: Annotated[Positive, Doc("size of a request's headers"), LimitResponse("431")] = 64 << 10
     request_seconds: Annotated[
-        Seconds, Doc("seconds until a request that is not finished is given up"), Answer("504")
+        Seconds, Doc("seconds until a request that is not finished is given up"), LimitResponse("504")
     ] = 300
     headers_seconds: Annotated[
-        Seconds, Doc("seconds in which a connection must send its headers"), Answer("408, closed")
+        Seconds, Doc("seconds in which a connection must send its headers"), LimitResponse("408, closed")
     ] = 10
-    body_seconds: Annotated[Seconds, Doc("seconds in which a connection must send its body"), Answer("408, closed")] = (
-        60
-    )
+    body_seconds: Annotated[
+        Seconds, Doc("seconds in which a connection must send its body"), LimitResponse("408, closed")
+    ] = 60
     keep_alive_seconds: Annotated[Seconds, Doc("seconds until an idle connection is closed"), CLOSED] = 75
     shutdown_seconds: Annotated[Seconds, Doc("seconds that requests have to finish after SIGTERM"), CLOSED] = 300
     glossaries: Annotated[Count, Doc("stored glossaries of a client; 0 allows none"), BAD_REQUEST] = 100

@@ -14,7 +14,7 @@ import pytest
 
 from transformer.runtime.frames import MAX_BYTES, Channel, Decoder, Frame, Kind
 from transformer.runtime.pool import CAN_FORK, Pool
-from transformer.runtime.worker import Answer, Emit
+from transformer.runtime.worker import Emit, Handler
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="processes are forked on Linux alone")
 SECONDS = 60
@@ -30,7 +30,7 @@ def count_up(request: bytes, emit: Emit) -> bytes:
 
 
 @contextmanager
-def running(answer: Answer, n: int = 1) -> Generator[tuple[Pool, "Queue[Frame]", list[list[int]]]]:
+def running(answer: Handler, n: int = 1) -> Generator[tuple[Pool, "Queue[Frame]", list[list[int]]]]:
     """Runs a pool in a thread; yields it, its answers, and the ids of its processes after each change."""
     answers, pids = Queue[Frame](), list[list[int]]()
     pool = Pool(answer, n, answers.put, changed=pids.append)

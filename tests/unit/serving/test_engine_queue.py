@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from transformer.serving.engine.estimates import HALF_LIFE_CHARACTERS, Gathering, Throughput, TokenEstimator
+from transformer.serving.engine.estimates import HALF_LIFE_CHARACTERS, BatchingDelay, Throughput, TokenEstimator
 from transformer.serving.engine.queue import FairQueue, PendingRequest, StreamRequest
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
@@ -34,7 +34,7 @@ def request(client: str, n: int, tokens: int = 1, options: Mapping[str, Any] | N
 
 
 def texts(queue: FairQueue, max_tokens: int) -> list[str]:
-    return [unit.request.job.items[unit.index].text for unit in queue.take(max_tokens).units]
+    return [item.request.job.items[item.index].text for item in queue.take(max_tokens).items]
 
 
 @in_event_loop
@@ -90,7 +90,7 @@ def test_a_request_that_nobody_waits_for_leaves_the_queue() -> None:
     left, stays = request("a", 3, tokens=7), request("a", 1)
     queue.add(left)
     queue.add(stays)
-    queue.requeue([left.units[0]])
+    queue.requeue([left.items[0]])
     queue.discard(left)
     queue.discard(left)
     assert (len(queue), queue.tokens, queue.requests()) == (1, 1, {stays})
@@ -106,7 +106,7 @@ def test_items_of_a_dead_worker_come_first_and_alone() -> None:
     queue.add(request("a", 3))
     batch = queue.take(2)
     queue.add(request("b", 1))
-    queue.requeue(batch.units)
+    queue.requeue(batch.items)
     assert [texts(queue, 9) for _ in range(3)] == [["a0"], ["a1"], ["a2", "b0"]]
 
 
@@ -117,7 +117,7 @@ def test_streams_share_their_worker_with_none() -> None:
     job = Job("m", "generate", [Item("a")])
     for _ in range(2):
         queue.add(StreamRequest(job, [1]))
-    assert [len(queue.take(9).units) for _ in range(2)] == [1, 1]
+    assert [len(queue.take(9).items) for _ in range(2)] == [1, 1]
 
 
 @in_event_loop
@@ -133,14 +133,14 @@ def test_nothing_is_lost_or_taken_twice() -> None:
                 options = {"beam": generator.randint(1, 2)}
                 requests.append(request(generator.choice("abcd"), generator.randint(1, 9), 2, options))
                 queue.add(requests[-1])
-                added.update(requests[-1].units)
+                added.update(requests[-1].items)
             elif action < 0.9 and len(queue):
                 batch = queue.take(generator.randint(1, 20))
-                assert len({unit.request.key for unit in batch.units}) == 1
-                taken.update(batch.units)
+                assert len({item.request.key for item in batch.items}) == 1
+                taken.update(batch.items)
             elif requests:
                 chosen = generator.choice(requests)
-                dropped.update(unit for unit in chosen.units if unit not in taken and unit not in dropped)
+                dropped.update(item for item in chosen.items if item not in taken and item not in dropped)
                 queue.discard(chosen)
             assert queue.tokens == 2 * queue.n_items == 2 * (added.total() - taken.total() - dropped.total())
         assert taken + dropped == added
@@ -152,10 +152,10 @@ def test_a_request_is_done_with_its_last_result() -> None:
     async def check() -> None:
         pending = request("a", 3)
         for index in (2, 0):
-            pending.set_result(pending.units[index], {"text": str(index)})
+            pending.set_result(pending.items[index], {"text": str(index)})
         assert not pending.is_done
-        pending.set_result(pending.units[0], ServiceError("internal", "late"))
-        pending.set_result(pending.units[1], {"text": "1"})
+        pending.set_result(pending.items[0], ServiceError("internal", "late"))
+        pending.set_result(pending.items[1], {"text": "1"})
         assert await pending.results() == [{"text": "0"}, {"text": "1"}, {"text": "2"}]
 
     asyncio.run(check())
@@ -190,12 +190,12 @@ def test_the_rate_is_learned() -> None:
 
 def test_clients_that_were_just_answered_share_a_batch() -> None:
     """Catches a batch of the first of their next requests alone, and a wait that is long, or for one client."""
-    gathering = Gathering()
-    assert gathering.seconds_left(0, now=10.0) == 0
-    gathering.batch_ended(n_items=3, seconds=0.02, now=10.0)
-    assert gathering.seconds_left(2, now=10.0) == pytest.approx(0.1 * 0.02)
-    assert gathering.seconds_left(2, now=10.003) == gathering.seconds_left(3, now=10.0) == 0
-    gathering.batch_ended(n_items=3, seconds=60.0, now=10.0)
-    assert gathering.seconds_left(0, now=10.0) == pytest.approx(0.005)
-    gathering.batch_ended(n_items=1, seconds=0.02, now=10.0)
-    assert gathering.seconds_left(0, now=10.0) == 0
+    delay = BatchingDelay()
+    assert delay.seconds_left(0, now=10.0) == 0
+    delay.batch_ended(n_items=3, seconds=0.02, now=10.0)
+    assert delay.seconds_left(2, now=10.0) == pytest.approx(0.1 * 0.02)
+    assert delay.seconds_left(2, now=10.003) == delay.seconds_left(3, now=10.0) == 0
+    delay.batch_ended(n_items=3, seconds=60.0, now=10.0)
+    assert delay.seconds_left(0, now=10.0) == pytest.approx(0.005)
+    delay.batch_ended(n_items=1, seconds=0.02, now=10.0)
+    assert delay.seconds_left(0, now=10.0) == 0

@@ -14,7 +14,7 @@ from transformer.pipelines.classification import TextEncoder
 from transformer.pipelines.text_generation import Generator
 from transformer.pipelines.translation.scoring import score_pairs
 from transformer.pipelines.translation.translator import Translator
-from transformer.serving.engine.stop_texts import StopTexts, cut_at_stop
+from transformer.serving.engine.stop_sequences import StopSequences, cut_at_stop
 from transformer.serving.engine.tasks import run_task, stream_task
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Task
@@ -156,7 +156,7 @@ def test_stop_texts_do_not_depend_on_pieces(stops: list[str]) -> None:
     text = "abcabcabdddcd"
     expected = cut_at_stop(text, stops)
     for size in range(1, len(text)):
-        cutter, shown = StopTexts(stops), ""
+        cutter, shown = StopSequences(stops), ""
         for start in range(0, len(text), size):
             shown += cutter.add(text[start : start + size])
             if cutter.found:

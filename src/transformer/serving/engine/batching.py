@@ -1,4 +1,4 @@
-"""Batches of the waiting items of a model, which its workers get."""
+"""Dynamic batching: the waiting items of a model go to its workers in batches."""
 
 import asyncio
 import logging
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transformer.runtime.pool import MAX_ATTEMPTS
-from transformer.serving.engine.estimates import Gathering, Throughput, TokenEstimator
+from transformer.serving.engine.estimates import BatchingDelay, Throughput, TokenEstimator
 from transformer.serving.engine.process import Answer, ModelProcess, ProcessEndedError
-from transformer.serving.engine.queue import Batch, FairQueue, PendingRequest, Result, StreamRequest, Unit
+from transformer.serving.engine.queue import Batch, FairQueue, PendingRequest, QueuedItem, Result, StreamRequest
 from transformer.serving.engine.spawner_client import Spawner
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Metrics
@@ -42,7 +42,7 @@ class Shared:
 
 
 class Batcher:
-    """Gives the waiting items of a model to its process in batches, and the results to their requests.
+    """Sends the waiting items of a model to its process in batches, and the results to their requests.
 
     Args:
         name: Name of the model.
@@ -62,8 +62,8 @@ class Batcher:
         self.n_finished = 0
         self._process: ModelProcess | None = None
         self._is_dispatching = self._is_closed = False
-        self._gathering = Gathering()
-        self._gathering_timer: asyncio.TimerHandle | None = None
+        self._delay = BatchingDelay()
+        self._delay_timer: asyncio.TimerHandle | None = None
         self._streaming: dict[PendingRequest, Answer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,8 +80,8 @@ class Batcher:
         if request in self._streaming:
             self._streaming[request].cancel()
 
-    def use(self, process: ModelProcess | None) -> None:
-        """Gives further batches to a process; None keeps them waiting."""
+    def set_process(self, process: ModelProcess | None) -> None:
+        """Sets the process that gets further batches; None keeps them waiting."""
         self._process = process
         self.dispatch_soon()
 
@@ -100,7 +100,7 @@ class Batcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def dispatch_soon(self) -> None:
-        """Gives batches to idle workers once the event loop has handled what has arrived by now."""
+        """Dispatches batches to idle workers once the event loop has handled what has arrived by now."""
         if not self._is_dispatching:
             self._is_dispatching = True
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -108,7 +108,7 @@ class Batcher:
     def _dispatch(self) -> None:
         self._is_dispatching = False
         process = self._process
-        if process is None or self._gathers():
+        if process is None or self._delays_batch():
             return
         try:
             while (n_idle := process.n_idle) and len(self.queue):
@@ -121,48 +121,48 @@ class Batcher:
             for request in requests:
                 request.fail(_internal_error())
 
-    def _gathers(self) -> bool:
-        """Returns whether the next batch is made a moment later, see `Gathering`."""
-        if self._gathering_timer is not None:
-            self._gathering_timer.cancel()
-            self._gathering_timer = None
-        seconds = self._gathering.seconds_left(len(self.queue), time.monotonic())
+    def _delays_batch(self) -> bool:
+        """Whether the next batch has to wait, see `BatchingDelay`."""
+        if self._delay_timer is not None:
+            self._delay_timer.cancel()
+            self._delay_timer = None
+        seconds = self._delay.seconds_left(len(self.queue), time.monotonic())
         if seconds > 0:
-            self._gathering_timer = asyncio.get_running_loop().call_later(seconds, self.dispatch_soon)
+            self._delay_timer = asyncio.get_running_loop().call_later(seconds, self.dispatch_soon)
         return seconds > 0
 
     async def _run(self, answer: Answer, batch: Batch) -> None:
-        """Waits for the results of a batch; whatever happens, its requests get answers and its worker a next batch."""
+        """Waits for the results of a batch; its requests get an answer in any case."""
         start = time.monotonic()
         try:
-            for unit in batch.units:
-                unit.attempts += 1
-                self._shared.metrics.waited(self._name, start - unit.added)
+            for item in batch.items:
+                item.attempts += 1
+                self._shared.metrics.observe_queue_time(self._name, start - item.added)
             async with asyncio.timeout(self._shared.settings.limits.request_seconds):
                 await self._receive(answer, batch)
             self.n_finished += 1
             self._record(batch, time.monotonic() - start)
         except ProcessEndedError:
-            self._try_again(batch)
+            self._retry(batch)
         except TimeoutError:
             LOGGER.error("a worker of model %s does not answer; it is killed", self._name)
             answer.kill()
-            _fail_units(batch.units, ServiceError("timeout", "the text was not processed in time"))
+            _fail_items(batch.items, ServiceError("timeout", "the text was not processed in time"))
         except asyncio.CancelledError:
-            _fail_units(batch.units, _stopping())
+            _fail_items(batch.items, _stopping())
             raise
         except Exception:
             LOGGER.exception("a batch of model %s failed", self._name)
             answer.kill()
-            _fail_units(batch.units, _internal_error())
+            _fail_items(batch.items, _internal_error())
 
     async def _receive(self, answer: Answer, batch: Batch) -> None:
-        if isinstance(request := batch.units[0].request, StreamRequest):
-            await self._receive_parts(answer, request, batch.units[0])
+        if isinstance(request := batch.items[0].request, StreamRequest):
+            await self._receive_parts(answer, request, batch.items[0])
         else:
             self._set_results(batch, await answer.next())
 
-    async def _receive_parts(self, answer: Answer, request: StreamRequest, unit: Unit) -> None:
+    async def _receive_parts(self, answer: Answer, request: StreamRequest, item: QueuedItem) -> None:
         self._streaming[request] = answer
         if request.is_done:  # it was abandoned before its answer was known
             answer.cancel()
@@ -171,30 +171,30 @@ class Batcher:
                 request.add_part(part["part"])
         finally:
             del self._streaming[request]
-        request.set_result(unit, _result(part))
+        request.set_result(item, _result(part))
 
     def _set_results(self, batch: Batch, answer: Mapping[str, Any]) -> None:
         if "error" in answer:
-            _fail_units(batch.units, _result(answer))
+            _fail_items(batch.items, _result(answer))
             return
-        for unit, result in zip(batch.units, answer["results"], strict=True):
-            job = unit.request.job
-            self.estimator.learn(job.task, job.items[unit.index], result)
-            unit.request.set_result(unit, _result(result))
+        for item, result in zip(batch.items, answer["results"], strict=True):
+            job = item.request.job
+            self.estimator.learn(job.task, job.items[item.index], result)
+            item.request.set_result(item, _result(result))
 
     def _record(self, batch: Batch, seconds: float) -> None:
-        n_tokens = sum(unit.tokens for unit in batch.units)
+        n_tokens = sum(item.tokens for item in batch.items)
         self._shared.throughput.add(n_tokens, seconds)
-        self._shared.metrics.batch(self._name, len(batch.units), n_tokens, seconds)
-        self._gathering.batch_ended(len(batch.units), seconds, time.monotonic())
+        self._shared.metrics.observe_batch(self._name, len(batch.items), n_tokens, seconds)
+        self._delay.batch_ended(len(batch.items), seconds, time.monotonic())
 
-    def _try_again(self, batch: Batch) -> None:
-        """Puts the items of a dead worker back into the queue, except those that were tried before."""
-        units = [unit for unit in batch.units if not unit.request.is_done]
-        begun = [unit for unit in units if isinstance(unit.request, StreamRequest) and unit.request.has_begun]
-        again = [unit for unit in units if unit.attempts < MAX_ATTEMPTS and unit not in begun and not self._is_closed]
+    def _retry(self, batch: Batch) -> None:
+        """Requeues the items of a worker that died, except those that have been tried often enough."""
+        items = [item for item in batch.items if not item.request.is_done]
+        begun = [item for item in items if isinstance(item.request, StreamRequest) and item.request.has_begun]
+        again = [item for item in items if item.attempts < MAX_ATTEMPTS and item not in begun and not self._is_closed]
         error = ServiceError("internal", "the process that worked on the text ended; the text may need too much memory")
-        _fail_units([unit for unit in units if unit not in again], error)
+        _fail_items([item for item in items if item not in again], error)
         self.queue.requeue(again)
         if again:
             self._need_process()
@@ -214,9 +214,9 @@ def _result(answer: Mapping[str, Any]) -> Result:
     return ServiceError(error["code"], error["message"], param=error["param"])
 
 
-def _fail_units(units: list[Unit], error: Result) -> None:
-    for unit in units:
-        unit.request.set_result(unit, error)
+def _fail_items(items: list[QueuedItem], error: Result) -> None:
+    for item in items:
+        item.request.set_result(item, error)
 
 
 def _stopping() -> ServiceError:

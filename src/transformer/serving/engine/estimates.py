@@ -19,11 +19,9 @@ TOKEN_COUNTS: Final[Mapping[str, str]] = {
     "fill": "tokens",
 }  # fmt: skip
 """Entry of a result that has the number of tokens of the text, by task."""
-
-
-GATHERING_SHARE: Final = 0.1
-"""Part of the time of a batch that its worker may wait for the next requests of the same clients."""
-MAX_GATHERING_SECONDS: Final = 0.005
+MAX_DELAY_SHARE: Final = 0.1
+"""Share of the time of a batch that its worker may wait for the next requests of the same clients."""
+MAX_DELAY_SECONDS: Final = 0.005
 
 
 class TokenEstimator:
@@ -58,7 +56,7 @@ class TokenEstimator:
 
 
 class Throughput:
-    """Throughput: rate of finished work, in tokens a second."""
+    """Rate of finished work, in tokens a second."""
 
     def __init__(self) -> None:
         self._tokens, self._seconds, self._last = 0.0, 0.0, time.monotonic()
@@ -87,8 +85,8 @@ def _positive_int(value: Any) -> int:
     return value if isinstance(value, int) and 0 < value < 1 << 20 else 0
 
 
-class Gathering:
-    """Batching delay: a short wait for the next requests of clients that were just answered, to batch them together.
+class BatchingDelay:
+    """A short wait for the next requests of clients that were just answered, to batch them together.
 
     Without it, the first of them would be a batch of its own, and all others would wait until that has ended.
     """
@@ -105,7 +103,7 @@ class Gathering:
             now: Value of `time.monotonic()`.
         """
         self._n_expected = n_items
-        self._end = now + min(GATHERING_SHARE * seconds, MAX_GATHERING_SECONDS) if n_items > 1 else -math.inf
+        self._end = now + min(MAX_DELAY_SHARE * seconds, MAX_DELAY_SECONDS) if n_items > 1 else -math.inf
 
     def seconds_left(self, n_waiting: int, now: float) -> float:
         """Returns the remaining wait before the next batch; 0 once as many items wait as the last batch had."""

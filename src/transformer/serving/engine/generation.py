@@ -11,7 +11,7 @@ from transformer.errors import ConfigError
 from transformer.options.search import MIN_TEMPERATURE, Sampling
 from transformer.pipelines.text_generation import Continuation, Generator
 from transformer.serving.engine.options import GenerateTaskOptions, SearchTaskOptions
-from transformer.serving.engine.stop_texts import StopTexts, cut_at_stop
+from transformer.serving.engine.stop_sequences import StopSequences, cut_at_stop
 from transformer.serving.errors import ServiceError
 
 
@@ -74,15 +74,15 @@ def generate(generator: Generator, prompts: Sequence[str], options: GenerateTask
         ConfigError: A prompt exceeds the model's positions, or has no tokens.
     """
     chosen = generation_options(options)
-    searching = chosen.generator(generator)
-    lengths = [prompt_length(searching, prompt) for prompt in prompts]
+    generator = chosen.generator(generator)
+    lengths = [prompt_length(generator, prompt) for prompt in prompts]
     if chosen.stops and chosen.search.n_best == 1:
-        return [_until_stop(searching, prompt, chosen) for prompt in prompts]
+        return [_until_stop(generator, prompt, chosen) for prompt in prompts]
     results: list[dict[str, Any]] = []
-    for limit, group in groupby(range(len(prompts)), lambda index: _limit(searching, lengths[index], chosen)):
+    for limit, group in groupby(range(len(prompts)), lambda index: _limit(generator, lengths[index], chosen)):
         indices = list(group)
         for batch in [[index] for index in indices] if chosen.is_seeded else [indices]:
-            continued = searching.generate([prompts[index] for index in batch], max_tokens=limit)
+            continued = generator.generate([prompts[index] for index in batch], max_tokens=limit)
             results += [
                 {"alternatives": [_alternative(text, chosen.stops) for text in texts], "prompt_tokens": lengths[index]}
                 for index, texts in zip(batch, continued, strict=True)
@@ -123,7 +123,7 @@ def _limit(generator: Generator, n_prompt: int, chosen: GenerationOptions) -> in
 
 def _stream(generator: Generator, prompt: str, chosen: GenerationOptions) -> Iterator[dict[str, Any]]:
     n_prompt = prompt_length(generator, prompt)
-    limit, cutter, n_tokens, n_shown = _limit(generator, n_prompt, chosen), StopTexts(chosen.stops), 0, 0
+    limit, cutter, n_tokens, n_shown = _limit(generator, n_prompt, chosen), StopSequences(chosen.stops), 0, 0
     for piece, more in generator.stream_counted(prompt, max_tokens=limit):
         n_tokens += more
         if text := cutter.add(piece):
@@ -138,7 +138,7 @@ def _stream(generator: Generator, prompt: str, chosen: GenerationOptions) -> Ite
 
 
 def _until_stop(generator: Generator, prompt: str, chosen: GenerationOptions) -> dict[str, Any]:
-    """Returns the continuation of a prompt, whose generation ends at a stop text. Its score is not known."""
+    """Returns the continuation of a prompt, whose generation ends at a stop sequence. Its score is not known."""
     *parts, last = _stream(generator, prompt, chosen)
     text = "".join(part["text"] for part in parts)
     alternative = {"text": text, "score": None, "finished": last["finished"], "tokens": last["tokens"]}

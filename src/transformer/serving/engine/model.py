@@ -98,7 +98,7 @@ class ServedModel:
         if self._process is not None:
             self._process.retire()
             self.memory = 0
-            self._use(None)
+            self._set_process(None)
 
     async def reload_if_changed(self) -> None:
         """Loads a model again whose folder has changed, and waits until it is loaded; requests go to the old one."""
@@ -125,7 +125,7 @@ class ServedModel:
             self._loading.cancel()
         ending = [self.batcher.close(), *(process.close() for process in self._processes)]
         await asyncio.gather(*ending, return_exceptions=True)
-        self._use(None)
+        self._set_process(None)
 
     async def _load(self) -> None:
         try:
@@ -181,11 +181,11 @@ class ServedModel:
             old.retire()
         LOGGER.info("model %s is loaded", self.info.name)
         self._shared.on_loaded()
-        self._use(process)
+        self._set_process(process)
 
-    def _use(self, process: ModelProcess | None) -> None:
+    def _set_process(self, process: ModelProcess | None) -> None:
         self._process = process
-        self.batcher.use(process)
+        self.batcher.set_process(process)
 
     def _load_failed(self, problem: str) -> None:
         LOGGER.error("model %s cannot be loaded: %s", self.info.name, problem)
@@ -204,7 +204,7 @@ class ServedModel:
     def _process_lost(self, process: ModelProcess) -> None:
         if process is self._process:
             LOGGER.error("the process of model %s ended", self.info.name)
-            self._use(None)
+            self._set_process(None)
             if self.batcher.n_finished > self._n_finished:
                 self._n_losses, self._n_finished = 0, self.batcher.n_finished
             self._n_losses += 1

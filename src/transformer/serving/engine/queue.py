@@ -19,7 +19,7 @@ _numbers = count()
 
 
 @dataclass(eq=False)
-class Unit:
+class QueuedItem:
     """A waiting item.
 
     Attributes:
@@ -47,14 +47,14 @@ class PendingRequest:
         tokens: Estimated number of tokens of each item.
 
     Attributes:
-        units: The items.
+        items: The items.
         key: Key of the batches that its items can join.
     """
 
     def __init__(self, job: Job, tokens: Sequence[int]) -> None:
         self.job = job
         self.key: BatchKey = job.task, json.dumps(dict(job.options), sort_keys=True), 0
-        self.units = [Unit(self, index, estimate) for index, estimate in enumerate(tokens)]
+        self.items = [QueuedItem(self, index, estimate) for index, estimate in enumerate(tokens)]
         self._results: dict[int, Result] = {}
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -63,10 +63,10 @@ class PendingRequest:
         """Whether nothing waits for further results."""
         return self._done.done()
 
-    def set_result(self, unit: Unit, result: Result) -> None:
+    def set_result(self, item: QueuedItem, result: Result) -> None:
         """Sets the result of an item; later results of the same item are ignored."""
-        self._results.setdefault(unit.index, result)
-        if len(self._results) == len(self.units) and not self.is_done:
+        self._results.setdefault(item.index, result)
+        if len(self._results) == len(self.items) and not self.is_done:
             self._done.set_result(None)
 
     def fail(self, error: ServiceError) -> None:
@@ -86,7 +86,7 @@ class PendingRequest:
             ServiceError: The whole request failed.
         """
         await asyncio.shield(self._done)  # a caller that is cancelled does not make the request done
-        return [self._results[index] for index in range(len(self.units))]
+        return [self._results[index] for index in range(len(self.items))]
 
 
 class StreamRequest(PendingRequest):
@@ -99,7 +99,7 @@ class StreamRequest(PendingRequest):
 
     def __init__(self, job: Job, tokens: Sequence[int]) -> None:
         super().__init__(job, tokens)
-        self.key = *self.key[:2], self.units[0].number + 1
+        self.key = *self.key[:2], self.items[0].number + 1
         self.parts: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self.has_begun = False
         self._done.add_done_callback(lambda _: self.parts.put_nowait(None))
@@ -115,20 +115,20 @@ class Batch:
     """Items that a worker gets together.
 
     Attributes:
-        units: The items, at least one; all have the same task and options.
+        items: The items, at least one; all have the same task and options.
     """
 
-    units: list[Unit]
+    items: list[QueuedItem]
 
     @property
     def job(self) -> Job:
         """Job of the first item, whose task and options are those of the batch."""
-        return self.units[0].request.job
+        return self.items[0].request.job
 
     def to_message(self) -> dict[str, Any]:
         """Returns the request to a worker, which `model_process.run` describes."""
-        is_stream = isinstance(self.units[0].request, StreamRequest)
-        items = [vars(unit.request.job.items[unit.index]) for unit in self.units]
+        is_stream = isinstance(self.items[0].request, StreamRequest)
+        items = [vars(item.request.job.items[item.index]) for item in self.items]
         return {"task": self.job.task, "items": items, "options": dict(self.job.options), "is_stream": is_stream}
 
 
@@ -142,8 +142,8 @@ class FairQueue:
 
     def __init__(self) -> None:
         self.tokens = self.n_items = 0
-        self._clients: OrderedDict[str, dict[BatchKey, deque[Unit]]] = OrderedDict()
-        self._retries: deque[Unit] = deque()
+        self._clients: OrderedDict[str, dict[BatchKey, deque[QueuedItem]]] = OrderedDict()
+        self._retries: deque[QueuedItem] = deque()
 
     def __len__(self) -> int:
         return self.n_items
@@ -151,14 +151,14 @@ class FairQueue:
     def add(self, request: PendingRequest) -> None:
         """Adds all items of a request."""
         waiting = self._clients.setdefault(request.job.client, {}).setdefault(request.key, deque())
-        waiting.extend(request.units)
-        self._add_to_totals(request.units, 1)
+        waiting.extend(request.items)
+        self._add_to_totals(request.items, 1)
 
-    def requeue(self, units: Iterable[Unit]) -> None:
+    def requeue(self, items: Iterable[QueuedItem]) -> None:
         """Requeues items whose worker died, first and each in its own batch, since one may be the cause."""
-        units = list(units)
-        self._retries.extend(units)
-        self._add_to_totals(units, 1)
+        items = list(items)
+        self._retries.extend(items)
+        self._add_to_totals(items, 1)
 
     def discard(self, request: PendingRequest) -> None:
         """Removes the items of a request that still wait."""
@@ -171,8 +171,8 @@ class FairQueue:
 
     def requests(self) -> set[PendingRequest]:
         """Returns the requests that have waiting items."""
-        waiting = [unit for by_key in self._clients.values() for units in by_key.values() for unit in units]
-        return {unit.request for unit in (*self._retries, *waiting)}
+        waiting = [item for by_key in self._clients.values() for items in by_key.values() for item in items]
+        return {item.request for item in (*self._retries, *waiting)}
 
     def take(self, max_tokens: int) -> Batch:
         """Takes a batch of items with equal task and options; at least one must wait.
@@ -184,26 +184,26 @@ class FairQueue:
             max_tokens: Maximum number of estimated tokens; a single item may exceed it.
         """
         if self._retries:
-            units = [self._retries.popleft()]
+            items = [self._retries.popleft()]
         else:
             by_key = next(iter(self._clients.values()))
             key = min(by_key, key=lambda key: by_key[key][0].number)
-            units = list(self._take_in_turn(key, max_tokens))
-        self._add_to_totals(units, -1)
-        return Batch(units)
+            items = list(self._take_in_turn(key, max_tokens))
+        self._add_to_totals(items, -1)
+        return Batch(items)
 
-    def _take_in_turn(self, key: BatchKey, max_tokens: int) -> Iterator[Unit]:
-        n_tokens, n_units = 0, 0
+    def _take_in_turn(self, key: BatchKey, max_tokens: int) -> Iterator[QueuedItem]:
+        n_tokens, n_taken = 0, 0
         while clients := [client for client, by_key in self._clients.items() if key in by_key]:
             for client in clients:
                 waiting = self._clients[client][key]
-                if n_units and n_tokens + waiting[0].tokens > max_tokens:
+                if n_taken and n_tokens + waiting[0].tokens > max_tokens:
                     return
-                unit = waiting.popleft()
-                n_tokens, n_units = n_tokens + unit.tokens, n_units + 1
+                item = waiting.popleft()
+                n_tokens, n_taken = n_tokens + item.tokens, n_taken + 1
                 self._clients.move_to_end(client)
                 self._remove_if_empty(client, key)
-                yield unit
+                yield item
 
     def _remove_if_empty(self, client: str, key: BatchKey) -> None:
         by_key = self._clients[client]
@@ -212,11 +212,11 @@ class FairQueue:
         if not by_key:
             del self._clients[client]
 
-    def _without(self, units: deque[Unit], request: PendingRequest) -> deque[Unit]:
-        self._add_to_totals([unit for unit in units if unit.request is request], -1)
-        return deque(unit for unit in units if unit.request is not request)
+    def _without(self, items: deque[QueuedItem], request: PendingRequest) -> deque[QueuedItem]:
+        self._add_to_totals([item for item in items if item.request is request], -1)
+        return deque(item for item in items if item.request is not request)
 
-    def _add_to_totals(self, units: Iterable[Unit], sign: int) -> None:
-        for unit in units:
-            self.tokens += sign * unit.tokens
+    def _add_to_totals(self, items: Iterable[QueuedItem], sign: int) -> None:
+        for item in items:
+            self.tokens += sign * item.tokens
             self.n_items += sign

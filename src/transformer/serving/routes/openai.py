@@ -55,9 +55,11 @@ async def complete(call: Call) -> Answer:
     model_for(call, body.model, "generate")
     prompts = _texts(call, body.prompt, "prompt")
     job = _generation_job(call, prompts, body.max_tokens or COMPLETION_TOKENS)
-    frame = _common_fields("cmpl", "text_completion", body.model)
+    shared = _shared_fields("cmpl", "text_completion", body.model)
     if body.stream:
-        return await _stream(call, job, lambda parts: _completion_events(parts, frame, prompts[0] if body.echo else ""))
+        return await _stream(
+            call, job, lambda parts: _completion_events(parts, shared, prompts[0] if body.echo else "")
+        )
     results = await run(call, job)
     texts = [
         (f"{prompt if body.echo else ''}{alternative['text']}", alternative["finished"])
@@ -65,7 +67,7 @@ async def complete(call: Call) -> Answer:
         for alternative in result["alternatives"]
     ]
     choices = [_completion_choice(text, index, finished) for index, (text, finished) in enumerate(texts)]
-    return {**frame, "choices": choices, "usage": _usage_of(results)}
+    return {**shared, "choices": choices, "usage": _usage_of(results)}
 
 
 async def chat(call: Call) -> Answer:
@@ -77,10 +79,10 @@ async def chat(call: Call) -> Answer:
     check_texts(call, [message.content for message in messages], "messages")
     prompt = chat_prompt(messages, info.chat)
     job = _generation_job(call, [prompt.text], body.max_completion_tokens or body.max_tokens, prompt)
-    frame = _common_fields("chatcmpl", "chat.completion", body.model)
+    shared = _shared_fields("chatcmpl", "chat.completion", body.model)
     if body.stream:
-        frame["object"] = "chat.completion.chunk"
-        return await _stream(call, job, lambda parts: _chat_events(parts, frame))
+        shared["object"] = "chat.completion.chunk"
+        return await _stream(call, job, lambda parts: _chat_events(parts, shared))
     results = await run(call, job)
     choices = [
         {
@@ -91,7 +93,7 @@ async def chat(call: Call) -> Answer:
         }
         for index, alternative in enumerate(results[0]["alternatives"])
     ]
-    return {**frame, "choices": choices, "usage": _usage_of(results)}
+    return {**shared, "choices": choices, "usage": _usage_of(results)}
 
 
 async def embed(call: Call) -> dict[str, Any]:
@@ -237,29 +239,29 @@ async def _with_usage(events: Events, *, has_usage: bool) -> Events:
             yield openai_error(error)
 
 
-async def _completion_events(parts: Parts, frame: Mapping[str, Any], prompt: str) -> Events:
+async def _completion_events(parts: Parts, shared: Mapping[str, Any], prompt: str) -> Events:
     async with aclosing(parts):
         if prompt:
-            yield {**frame, "choices": [_completion_choice(prompt)]}
+            yield {**shared, "choices": [_completion_choice(prompt)]}
         async for part in parts:
             if "finished" not in part:
-                yield {**frame, "choices": [_completion_choice(part["text"])]}
+                yield {**shared, "choices": [_completion_choice(part["text"])]}
                 continue
-            yield {**frame, "choices": [_completion_choice("", 0, part["finished"])], "usage": _usage_of_part(part)}
+            yield {**shared, "choices": [_completion_choice("", 0, part["finished"])], "usage": _usage_of_part(part)}
 
 
-async def _chat_events(parts: Parts, frame: Mapping[str, Any]) -> Events:
+async def _chat_events(parts: Parts, shared: Mapping[str, Any]) -> Events:
     async with aclosing(parts):
-        yield {**frame, "choices": [_chunk({"role": "assistant", "content": "", "refusal": None})]}
+        yield {**shared, "choices": [_chunk({"role": "assistant", "content": "", "refusal": None})]}
         has_begun = False
         async for part in parts:
             if "finished" in part:
-                yield {**frame, "choices": [_chunk({}, part["finished"])], "usage": _usage_of_part(part)}
+                yield {**shared, "choices": [_chunk({}, part["finished"])], "usage": _usage_of_part(part)}
                 continue
             text = part["text"] if has_begun else part["text"].lstrip()
             has_begun = has_begun or bool(text)
             if text:
-                yield {**frame, "choices": [_chunk({"content": text})]}
+                yield {**shared, "choices": [_chunk({"content": text})]}
 
 
 def _chunk(delta: Mapping[str, Any], finished: bool | None = None) -> dict[str, Any]:
@@ -275,7 +277,7 @@ def _finish_reason(finished: bool | None) -> str | None:
     return None if finished is None else "stop" if finished else "length"
 
 
-def _common_fields(prefix: str, kind: str, model: str) -> dict[str, Any]:
+def _shared_fields(prefix: str, kind: str, model: str) -> dict[str, Any]:
     """Returns the fields that all events of a response share."""
     return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
 

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 
 
-class StopTexts:
-    """Cuts a text that arrives in pieces before the first stop text in it.
+class StopSequences:
+    """Truncates a text that arrives in pieces at its first stop sequence.
 
-    Of several stop texts in a text, the one that ends first counts, however the text is divided into pieces.
+    Of several stop sequences in a text, the one that ends first counts, however the text is divided into pieces.
 
     Args:
-        stops: Stop texts, none of them empty.
+        stops: Stop sequences, none of them empty.
 
     Attributes:
-        found: Whether a stop text has occurred.
+        found: Whether a stop sequence has occurred.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -20,7 +20,7 @@ class StopTexts:
         self._stops, self._held = tuple(stops), ""
 
     def add(self, piece: str) -> str:
-        """Returns the text that is known to precede any stop text; the rest is held back."""
+        """Returns the text that is known to precede any stop sequence; the rest is held back."""
         text, self._held = self._held + piece, ""
         ends = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if ends:
@@ -36,14 +36,14 @@ class StopTexts:
         return rest
 
     def _partial_stop_length(self, text: str) -> int:
-        """Returns the length of the longest suffix of a text that is a prefix of a stop text."""
+        """Returns the length of the longest suffix of a text that is a prefix of a stop sequence."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         sizes = range(min(longest, len(text)), 0, -1)
         return next((size for size in sizes if any(stop.startswith(text[-size:]) for stop in self._stops)), 0)
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """Returns a text up to its first stop text, and whether there is one."""
-    cutter = StopTexts(stops)
+    """Returns a text up to its first stop sequence, and whether there is one."""
+    cutter = StopSequences(stops)
     shown = cutter.add(text)
     return shown + cutter.rest(), cutter.found
