@@ -32,7 +32,7 @@ def printable(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """Tells the user what is not wrong, but good to know, in one line."""
+    """Prints a one-line note: worth knowing, but not an error."""
     LOGGER.warning("note: %s", printable(" ".join(text.split())))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from transformer.cli.help import HELP, HelpfulCommand, command_help
-from transformer.cli.streams import close_standard_output, open_streams
+from transformer.cli.streams import flush_standard_output, open_streams
 from transformer.cli.usage import PROGRAM, usage_error, with_current_spellings
 from transformer.errors import TransformerError, printable
 
@@ -78,9 +78,9 @@ def main() -> None:
         sys.stdout.flush()
         sys.exit(code)
     except UsageError as error:
-        _refuse(error, usage_error(error.format_message(), command, _known_names(error), _given_value(error)))
+        _exit_with_error(error, usage_error(error.format_message(), command, _known_names(error), _given_value(error)))
     except TransformerError as error:
-        _refuse(error, str(error))
+        _exit_with_error(error, str(error))
     except typer.Exit as end:
         sys.exit(end.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -88,19 +88,21 @@ def main() -> None:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or package == PROGRAM:
-            _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
+            _exit_with_error(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
         from transformer.cli.missing_package import installation_hint
 
-        _refuse(error, installation_hint(package))
+        _exit_with_error(error, installation_hint(package))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else "cannot be read or written"
-        _refuse(error, f"{error.filename or 'input or output'}: {reason}; check path, permissions and disk space")
+        _exit_with_error(
+            error, f"{error.filename or 'input or output'}: {reason}; check path, permissions and disk space"
+        )
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is not an `Exception`
-        _refuse(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
+        _exit_with_error(error, _describe_unexpected(error, command), EXIT_UNEXPECTED)
     finally:
-        close_standard_output()
+        flush_standard_output()
 
 
 def _before_texts(arguments: Sequence[str]) -> Sequence[str]:
@@ -122,7 +124,7 @@ def _given_value(error: Any) -> str:
 
 
 def _describe_unexpected(error: BaseException, command: str) -> str:
-    """Returns a message for an error that no part of the program has foreseen, without the words of a library."""
+    """Returns a message for an unexpected error, without the words of a library."""
     called = f"transformer {command}".strip()
     if isinstance(error, MemoryError):
         return f"{called} ran out of memory; give it less text at a time, a smaller model, or more memory"
@@ -130,7 +132,7 @@ def _describe_unexpected(error: BaseException, command: str) -> str:
     return f"{called} failed unexpectedly ({type(error).__name__}); run `{again}` to see where, and report it"
 
 
-def _refuse(error: BaseException, message: str, code: int = EXIT_ERROR) -> NoReturn:
+def _exit_with_error(error: BaseException, message: str, code: int = EXIT_ERROR) -> NoReturn:
     if "--debug" in sys.argv:
         raise error
     print(f"error: {printable(' '.join(message.split()))}", file=sys.stderr)

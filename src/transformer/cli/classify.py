@@ -181,7 +181,7 @@ def _predict(
         return [label for _, label in rows], predicted
     names = pipeline.config.labels
     images = (
-        ImageFolder(path, pipeline.pictures) if labels is None else IdxImages(path, labels, names, pipeline.pictures)
+        ImageFolder(path, pipeline.processor) if labels is None else IdxImages(path, labels, names, pipeline.processor)
     )
     label_ids(images.names, names, str(path))
     predictions: list[str] = []

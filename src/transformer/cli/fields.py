@@ -26,9 +26,9 @@ def option(config: type, name: str, *flags: str, panel: str | None = None, metav
     facts = facts_of(config)[name]
     string = f"--{name.replace('_', '-')}"
     default = f"{string}/--no-{string[2:]}" if facts.default is True else string
-    information = typer.Option(*(flags or (default,)), help=_help_of(facts), metavar=metavar, **facts.bounds)
-    information.rich_help_panel, information.show_default = panel, False
-    return information
+    option_info = typer.Option(*(flags or (default,)), help=_help_of(facts), metavar=metavar, **facts.bounds)
+    option_info.rich_help_panel, option_info.show_default = panel, False
+    return option_info
 
 
 def collects(
@@ -37,7 +37,7 @@ def collects(
     flags: Mapping[str, str] | None = None,
     metavars: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a function: gives it keyword parameters for fields, of which it gets those that are given.
+    """Decorates a function: adds a command-line option for each field, and passes on the values that were given.
 
     Args:
         config: Dataclass with the fields.
@@ -61,14 +61,14 @@ def collects(
             is_left_out = {name: value == [] or value is defaults.get(name, ...) for name, value in arguments.items()}
             return make(**{name: value for name, value in arguments.items() if not is_left_out[name]})
 
-        sign(run, [*parameters_of(make), *options])
+        set_signature(run, [*parameters_of(make), *options])
         return run
 
     return with_options
 
 
 def takes(name: str, make: Callable[..., object], panel: str | None = None) -> Callable[[Command], Command]:
-    """Decorates a command: replaces one of its parameters by the options from which the value is built.
+    """Decorates a command: replaces one of its parameters with the options that its value is built from.
 
     Args:
         name: Name of the parameter.
@@ -77,8 +77,8 @@ def takes(name: str, make: Callable[..., object], panel: str | None = None) -> C
     """
     options = parameters_of(make)
     for parameter in options:
-        information = get_args(parameter.annotation)[-1]
-        information.rich_help_panel = information.rich_help_panel or panel
+        option_info = get_args(parameter.annotation)[-1]
+        option_info.rich_help_panel = option_info.rich_help_panel or panel
 
     def with_options(command: Command) -> Command:
         @wraps(command)
@@ -86,7 +86,7 @@ def takes(name: str, make: Callable[..., object], panel: str | None = None) -> C
             value = make(**{option.name: arguments.pop(option.name) for option in options})
             command(**arguments, **{name: value})
 
-        sign(run, [*(parameter for parameter in parameters_of(command) if parameter.name != name), *options])
+        set_signature(run, [*(parameter for parameter in parameters_of(command) if parameter.name != name), *options])
         return run
 
     return with_options
@@ -101,8 +101,8 @@ def parameters_of(function: Callable[..., object]) -> list[inspect.Parameter]:
     ]
 
 
-def sign(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
-    """Gives a function other parameters, as `inspect` and typer see them."""
+def set_signature(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+    """Sets the parameters of a function that `inspect` and typer see."""
     function.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 
@@ -114,9 +114,9 @@ def _help_of(facts: FieldFacts) -> str:
     return f"{facts.help} (default: {facts.default})" if is_shown else facts.help
 
 
-def _parameter(facts: FieldFacts, information: Any) -> inspect.Parameter:
-    """Returns the parameter of an option whose default stands for one that is not given."""
+def _parameter(facts: FieldFacts, option_info: Any) -> inspect.Parameter:
+    """Returns the parameter of an option; its default, None or False, means that the option was not given."""
     kind = list[get_args(facts.kind)[0]] if get_origin(facts.kind) is tuple else facts.kind
     default = False if facts.default is False else None
-    annotation = Annotated[bool if default is False else kind | None, information]
+    annotation = Annotated[bool if default is False else kind | None, option_info]
     return inspect.Parameter(facts.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -105,21 +105,10 @@ SPEED = "Models and speed"
 
 @collects(
     LoadingOptions,
-    {
-        SPEED: (
-            "precision",
-            "workers",
-            "shortlist",
-            "ensemble",
-            "deterministic",
-            "task",
-            "device",
-            "split",
-            "case",
-            "copy",
-        )
-    },
-)
+    {SPEED: (
+        "precision", "workers", "shortlist", "ensemble", "deterministic", "task", "device", "split", "case", "copy",
+    )},
+)  # fmt: skip
 def loading_of(average: Annotated[Average | None, option(Search, "average")] = None, **options: Any) -> Loading:
     """Builds the loading options from the command line.
 

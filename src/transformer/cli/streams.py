@@ -48,7 +48,7 @@ class StandardOutput(io.BufferedWriter):
 
 @contextmanager
 def _standard_output_errors() -> Generator[None]:
-    """Reports errors of the operating system as those of standard output.
+    """Reports `OSError`s as errors of standard output.
 
     Raises:
         OutputError: The block raised an `OSError`.
@@ -116,8 +116,8 @@ def check_standard_output() -> None:
             raise _output_error("it is closed")
 
 
-def close_standard_output() -> None:
-    """Drops buffered output that cannot be written, so that the interpreter does not report it again at its end."""
+def flush_standard_output() -> None:
+    """Flushes standard output; drops what cannot be written, which the interpreter would report again at its end."""
     try:
         sys.stdout.flush()
     except (OSError, OutputError, typer.Exit):

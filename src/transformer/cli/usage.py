@@ -43,7 +43,7 @@ VALUES: Final = (
     (r"Input should be greater than or equal to (.*)", "={value} is too small; give at least {0}"),
     (r"Input should be less than or equal to (.*)", "={value} is too large; give at most {0}"),
 )
-"""Patterns of the same for the value of an option."""
+"""The same for messages about the value of an option."""
 
 
 def with_current_spellings(arguments: Sequence[str], command: str) -> list[str]:

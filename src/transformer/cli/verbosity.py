@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from transformer.cli.fields import sign
+from transformer.cli.fields import set_signature
 from transformer.errors import LOGGER, ConfigError, escape_controls
 
 QuietOption = Annotated[bool, typer.Option("--quiet", help="print nothing but the results and errors")]
@@ -45,7 +45,7 @@ def takes_verbosity(command: Callable[..., None]) -> Callable[..., None]:
         for name, annotation in (("quiet", QuietOption), ("verbose", VerboseOption))
         if name not in parameters
     ]
-    sign(run, [*parameters.values(), *added])
+    set_signature(run, [*parameters.values(), *added])
     return run
 
 

@@ -45,7 +45,7 @@ def read_tsv(
     """
     rows = _tsv_rows(path, counts, invalid)
     if languages and columns is None:
-        rows = _without_languages(rows, counts)
+        rows = _skip_language_header(rows, counts)
     return _select(path, rows, columns, counts)
 
 
@@ -71,12 +71,12 @@ def read_csv(
         columns = names if all(name in first[1] for name in names) else None
         rows = chain([first], rows)
         if languages and columns is None:
-            rows = _without_languages(rows, counts)
+            rows = _skip_language_header(rows, counts)
     return _select(path, rows, columns, counts)
 
 
-def _without_languages(rows: Rows, counts: PairCounts) -> Rows:
-    """Yields rows without a header of the names of two languages, which is counted."""
+def _skip_language_header(rows: Rows, counts: PairCounts) -> Rows:
+    """Skips and counts a header with the names of two languages."""
     for is_first, row in zip(chain([True], repeat(False)), rows, strict=False):
         names = {language_of_header(name) for name in row[1]} if is_first and len(row[1]) == 2 else {None}
         if None not in names and len(names) == 2:

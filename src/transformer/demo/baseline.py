@@ -40,12 +40,12 @@ def nearest_neighbour(train: Sequence[tuple[str, str]], sources: Sequence[str]) 
         for word in words:
             postings[word].append(index)
     index_of = {word: np.array(indices) for word, indices in postings.items()}
-    answers: list[str] = []
+    translations: list[str] = []
     for source in sources:
         words = _counted_words(source)
         common = np.zeros(len(train))
         for word in words:
             if word in index_of:
                 common[index_of[word]] += 1
-        answers.append(train[int(np.argmax(2 * common / (lengths + len(words))))][1])
-    return answers
+        translations.append(train[int(np.argmax(2 * common / (lengths + len(words))))][1])
+    return translations

@@ -23,7 +23,7 @@ from transformer.reporting.html import style_sheet, template_environment
 MAX_PAGE: Final = 6_000_000
 """Size in bytes up to which a page embeds what fits."""
 LARGE_TABLE: Final = 500_000
-"""Numbers of a table of tokens, e.g. the embedding, above which a page has those rows alone that it needs."""
+"""Number of elements of a table of tokens, e.g. the embedding, above which a page has only the rows that it needs."""
 MAX_ROWS: Final = 256
 """Number of rows of a large output projection that a page has."""
 TOP: Final = 8
@@ -39,7 +39,7 @@ MEANINGS: Final = {
     "V_src": "vocabulary of the source", "d_q": "width of all heads of queries",
     "d_k": "width of a head", "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
 }  # fmt: skip
-"""What the letters of the axes stand for."""
+"""Meanings of the letters of the axes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class PageData:
     tensors: list[Tensor]
 
     def numbers(self, index: int) -> NDArray[np.float32]:
-        """Returns the numbers of a tensor, of a large table those of the rows that the page has."""
+        """Returns the values of a tensor; of a large table, only the rows on the page."""
         rows = self.facts["tensors"][index].get("rows")
         return _flat_numbers(self.tensors[index] if rows is None else self.tensors[index][rows])
 
@@ -239,7 +239,7 @@ def _parts(steps: list[Step]) -> list[Facts]:
 
 
 def _attention(entries: list[Facts]) -> list[Facts]:
-    """Returns the attention weights of every layer: what the values are multiplied by, after the user's changes."""
+    """Returns the attention weights of every layer, after the user's changes."""
     weights: list[Facts] = []
     for softmax in entries:
         if softmax["kind"] == "softmax" and "attention" in softmax["block"]:
@@ -342,8 +342,8 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
         limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)
     numbers, offsets = pack_tensors(data.facts, data.numbers, limit, layers)
     values: dict[str, object] = {
-        "style": Markup(style), "style_hash": _content_hash(style),
-        "script": Markup(script), "script_hash": _content_hash(script),
+        "style": Markup(style), "style_hash": _csp_hash(style),
+        "script": Markup(script), "script_hash": _csp_hash(script),
         "facts": Markup(facts), "offsets": Markup(json_for_script(offsets)),
         "inspector": Markup(json_for_script({"served": bool(token), "token": token})),
         "numbers": Markup(numbers),  # has none of the signs that end a script
@@ -371,6 +371,6 @@ def _with_formulas_once(facts: Facts) -> dict[str, object]:
     return {**facts, "steps": steps, "formulas": [*numbers]}
 
 
-def _content_hash(text: str) -> str:
-    """Returns what a content security policy calls an inlined text by."""
+def _csp_hash(text: str) -> str:
+    """Returns the hash by which a content security policy allows an inline script or style."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -49,7 +49,7 @@ class Inspector:
         self.bundle = bundle
         self.text, self.target = text, target
         self._passes: dict[str, PageData] = {}
-        self._asked: dict[str, tuple[str, str | None, Changes]] = {}
+        self._inputs: dict[str, tuple[str, str | None, Changes]] = {}
         self._lock = Lock()
         self._compared: tuple[tuple[str, list[int]] | None, list[Facts]] = None, []
         self.first = self.record(text, target, Changes())
@@ -63,9 +63,9 @@ class Inspector:
         name = secrets.token_hex(8)
         with self._lock:
             self._compute(name, text, target, changes)
-            self._asked[name] = text, target, changes
-            for old in list(self._asked)[1:-KNOWN_PASSES]:
-                del self._asked[old]
+            self._inputs[name] = text, target, changes
+            for old in list(self._inputs)[1:-KNOWN_PASSES]:
+                del self._inputs[old]
         return name
 
     def _compute(self, name: str, text: str, target: str | None, changes: Changes) -> None:
@@ -78,7 +78,7 @@ class Inspector:
             del self._passes[old]
 
     def _untrained(self, text: str, recorded: Pass) -> list[Facts]:
-        """Returns the norms of untrained models, which no change but that of the text or the labels computes again."""
+        """Returns the norms of untrained models, computed again only if the text or the labels have changed."""
         key = text, recorded.labels.tolist()
         if key != self._compared[0]:
             self._compared = key, untrained_norms(recorded, step_norms)
@@ -94,9 +94,9 @@ class Inspector:
             return kept
         with self._lock:
             if name not in self._passes:
-                if name not in self._asked:
+                if name not in self._inputs:
                     raise DataError(NO_PASS)
-                self._compute(name, *self._asked[name])
+                self._compute(name, *self._inputs[name])
             return self._passes[name]
 
     def tensor(self, name: str, index: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Annotated fields of a dataclass: their facts, and the check of their values."""
+"""Annotated fields of a dataclass: their metadata, and the check of their values."""
 
 import math
 from dataclasses import dataclass, fields
@@ -55,7 +55,7 @@ class FieldFacts:
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """Minimum and maximum as `typer.Option` takes them; a minimum that is excluded itself counts too."""
+        """Minimum and maximum as `typer.Option` takes them; an exclusive minimum counts as an inclusive one."""
         minimum = next((entry.gt if isinstance(entry, Gt) else entry.ge for entry in self._of(Ge, Gt)), None)
         return {"min": minimum, "max": next((entry.le for entry in self._of(Le)), None)}
 

@@ -200,7 +200,7 @@ class ImageClassifier:
         prepare_threads()
         self.model = model.eval()
         self.config = config
-        self.pictures = image_processor(config)
+        self.processor = image_processor(config)
         self.description = ""
 
     def __repr__(self) -> str:
@@ -226,8 +226,8 @@ class ImageClassifier:
             raise DataError("images is a single path; give a list, e.g. [path]")
         labels: list[Label] = []
         for start in range(0, len(images), BATCH_IMAGES):
-            pixels = [self.pictures.read(Path(path)) for path in images[start : start + BATCH_IMAGES]]
-            labels += self.classify_pixels(self.pictures.normalize(pixels))
+            pixels = [self.processor.read(Path(path)) for path in images[start : start + BATCH_IMAGES]]
+            labels += self.classify_pixels(self.processor.normalize(pixels))
         return labels
 
     def classify_pixels(self, images: Float[Tensor, "B C height width"]) -> list[Label]:

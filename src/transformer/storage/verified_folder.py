@@ -207,8 +207,8 @@ class VerifiedFolder(Generic[M]):
 
     def _check_name(self, name: str) -> None:
         parts = name.split("/")
-        plain = all(part and not part.startswith(".") and "\0" not in part for part in parts)
-        if not plain or len(parts) > self._type.depth:
+        is_plain = all(part and not part.startswith(".") and "\0" not in part for part in parts)
+        if not is_plain or len(parts) > self._type.depth:
             raise self._type.error(
                 f"{self.folder / MANIFEST} names {name!r}, which is not a plain file name; do not use this "
                 f"{self._type.noun}"

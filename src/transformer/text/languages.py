@@ -234,7 +234,7 @@ SAMPLE_LINES, LINES_AT_ONCE, MIN_AGREEMENT = 500, 5, 0.8
 SAMPLE_CHARACTERS: Final = 2000
 """Number of characters at the beginning of a text of a request that are looked at."""
 FALLBACK: Final = "en"
-"""Language of a text that has no sign of any, if it is one to choose from."""
+"""Language assumed for a text that shows none, if it is among the choices."""
 _LOADING: Final = Lock()
 
 

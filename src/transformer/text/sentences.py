@@ -52,9 +52,9 @@ def sentence_spans(text: str, language: str = "") -> list[Span]:
     """Splits a text into sentences; the spans exclude the white space between them.
 
     The boundaries are those of the library sentencex, which knows the abbreviations of many languages, and those after
-    the full stops of scripts without spaces, also within quotes and brackets. A boundary within a number or an address,
-    after an initial, before a clause that reports a quote, or next to text without letters, such as the number of a
-    list item, is none. Invisible characters and the kind of white space make no difference.
+    the full stops of scripts without spaces, also within quotes and brackets. No sentence ends within a number or an
+    address, after an initial, before a clause that reports a quote, or next to text without letters, such as the number
+    of a list item. Invisible characters and the kind of white space make no difference.
 
     Args:
         text: Text of one line.

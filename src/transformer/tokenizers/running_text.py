@@ -47,7 +47,7 @@ def split_chunks(lines: Iterable[str]) -> Iterator[TextChunk]:
         is_full = len(chunk) >= LINES or characters >= MOST_CHARACTERS
         if (is_full and not line.isspace()) or len(chunk) >= MOST_LINES:
             yield TextChunk(len(chunk), "".join(chunk), before, line)
-            before, chunk, characters = _end(chunk), [], 0
+            before, chunk, characters = _preceding_context(chunk), [], 0
         chunk.append(line)
         characters += len(line)
     if chunk:
@@ -67,8 +67,8 @@ def _cut_long(lines: Iterable[str]) -> Iterator[str]:
         yield line[start:] if start else line
 
 
-def _end(lines: list[str]) -> str:
-    """Returns the last line that is not blank and all lines after it, or the last lines if all are blank."""
+def _preceding_context(lines: list[str]) -> str:
+    """Returns the lines of a chunk from the last one that is not blank, or the last lines if all are blank."""
     not_blank = (index for index in range(len(lines) - 1, -1, -1) if not lines[index].isspace())
     return "".join(lines[next(not_blank, -LINES) :])
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from transformer.cli.outputs import open_output
-from transformer.cli.streams import close_standard_output, open_streams
+from transformer.cli.streams import flush_standard_output, open_streams
 
 def interrupt(frame, event, argument):
     global left
@@ -33,7 +33,7 @@ except KeyboardInterrupt:
     pass
 finally:
     sys.setprofile(None)
-    close_standard_output()
+    flush_standard_output()
 """
 
 
