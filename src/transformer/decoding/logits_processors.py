@@ -6,6 +6,7 @@ Axis letters are those of `transformer.decoding.candidates`; of the L positions 
 `lengths`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -28,7 +29,7 @@ def make_logits_processors(search: Search, eos_id: int) -> list[LogitsProcessor]
     if search.no_repeat_ngram:
         processors.append(partial(forbid_repeated_ngrams, size=search.no_repeat_ngram))
     if search.banned:
-        processors.append(partial(forbid_sequences, sequences=search.banned))
+        processors.append(partial(forbid_sequences, banned=group_by_length(search.banned)))
     if search.min_tokens and eos_id >= 0:
         processors.append(partial(forbid_early_eos, min_tokens=search.min_tokens, eos_id=eos_id))
     return processors
@@ -57,21 +58,29 @@ def forbid_repeated_ngrams(
     log_p.masked_fill_(_token_mask(log_p, next_tokens, is_repeat), -torch.inf)
 
 
+def group_by_length(sequences: Sequence[Sequence[int]]) -> list[Int[Tensor, "_ _"]]:
+    """Returns the sequences of each length, one a row."""
+    groups: defaultdict[int, list[Sequence[int]]] = defaultdict(list)
+    for sequence in sequences:
+        groups[len(sequence)].append(sequence)
+    return [torch.tensor(group) for group in groups.values()]
+
+
 def forbid_sequences(
     log_p: Float[Tensor, "N W V"],
     generated: Int[Tensor, "N W L"],
     lengths: Int[Tensor, " N"],
-    sequences: Sequence[Sequence[int]],
+    banned: Sequence[Int[Tensor, "_ _"]],
 ) -> None:
     """Forbids the last token of each banned sequence after the tokens before it (`bad_words_ids`)."""
-    for *before, last in sequences:
-        if len(before) > generated.size(2):
-            continue
-        is_match = (lengths >= len(before))[:, None]
-        if before:
-            expected = torch.tensor(before, device=generated.device)
-            is_match = is_match & (_last(generated, lengths, len(before)) == expected).all(dim=-1)
-        log_p[:, :, last].masked_fill_(is_match, -torch.inf)
+    for sequences in banned:
+        sequences = sequences.to(generated.device)
+        before, last = sequences[:, :-1], sequences[:, -1]
+        if (n_before := before.size(1)) <= generated.size(2):
+            ends = _last(generated, lengths, n_before)[:, :, None]
+            is_match = (ends == before).all(dim=-1) & (lengths >= n_before)[:, None, None]
+            next_tokens = last.expand(*log_p.shape[:2], -1)
+            log_p.masked_fill_(_token_mask(log_p, next_tokens, is_match), -torch.inf)
 
 
 def forbid_early_eos(

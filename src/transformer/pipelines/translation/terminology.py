@@ -51,11 +51,11 @@ class Terminology:
         for phrase in [*self.banned, *(term for pair in self.glossary for term in pair)]:
             if not normalize_spaces(phrase):
                 raise DataError("an empty phrase or term has no effect; leave it out")
-        for _, target in self.glossary:
-            if contained := [phrase for phrase in self.banned if _contains(target, phrase)]:
-                raise DataError(
-                    f"the term {target!r} is required, but {contained[0]!r} is banned; leave out one of the two"
-                )
+        targets = [target for _, target in self.glossary]
+        joined = "\n".join(targets)  # one search for each phrase, not one for each pair
+        for phrase in self.banned:
+            if _contains(joined, phrase) and (term := next((term for term in targets if _contains(term, phrase)), "")):
+                raise DataError(f"the term {term!r} is required, but {phrase!r} is banned; leave out one of the two")
 
     @property
     def is_active(self) -> bool:
@@ -192,7 +192,7 @@ class TerminologyCounts:
 
 def _contains(text: str, phrase: str) -> bool:
     """Whether a phrase occurs in a text as whole words: its first and last word are not parts of longer words."""
-    return re.search(rf"(?!(?<=\w)\w){re.escape(phrase)}(?!(?<=\w)\w)", text) is not None
+    return phrase in text and re.search(rf"(?!(?<=\w)\w){re.escape(phrase)}(?!(?<=\w)\w)", text) is not None
 
 
 def read_glossary(lines: Iterable[str], name: str) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from transformer.cli.lexicon import terminology_of
 from transformer.decoding import Search, repeats_itself
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.auto import load
+from transformer.pipelines.translation import terminology as module
 from transformer.pipelines.translation.terminology import Terminology, TerminologyCounts, read_glossary
 from transformer.pipelines.translation.translator import Translator
 from transformer.text.spans import PATTERNS
@@ -91,6 +92,14 @@ def test_a_glossary_is_read_and_its_mistakes_are_named() -> None:
         Terminology([" "])
     with pytest.raises(DataError, match="the term 'rote Kunst' is required, but 'Kunst' is banned"):
         Terminology(["Kunst"], [("red art", "rote Kunst")])
+
+
+def test_terms_and_banned_phrases_are_not_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a request with thousands of both that takes minutes, and a phrase found across two terms."""
+    contains, calls = module._contains, list[str]()
+    monkeypatch.setattr(module, "_contains", lambda text, phrase: calls.append(phrase) or contains(text, phrase))
+    Terminology(["z", "b0\nb1", *(f"c{i}" for i in range(50))], [(f"a{i}", f"b{i}") for i in range(50)])
+    assert len(calls) <= 52 + 50
 
 
 @pytest.mark.parametrize(
