@@ -56,7 +56,7 @@ def training_settings(**training: object) -> "TrainingSettings":
     from transformer.training.config import TrainingConfig, TrainingSettings
 
     length = {"max_steps": 10, "warmup_steps": 1, "decay_steps": 10, "validate_every": "epoch", "save_every": "epoch"}
-    return TrainingSettings.of(TrainingConfig.model_validate({"accumulation": 1, **length, **training}))
+    return TrainingSettings.from_config(TrainingConfig.model_validate({"accumulation": 1, **length, **training}))
 
 
 def write_recipe(folder: Path, corpus: tuple[Path, Path] | int, *, dropout: float = 0.1, **training: object) -> Path:

@@ -28,7 +28,7 @@ TARGETS = {
     "packed_linear.library": "transformer.kernels.packed_linear.library",
     "progress.LINE_SECONDS": "transformer.data.progress.LINE_SECONDS",
     "topk.library": "transformer.kernels.topk.library",
-    "running_text.LINES": "transformer.tokenizers.running_text.LINES",
+    "running_text.MIN_LINES": "transformer.tokenizers.running_text.MIN_LINES",
     "search.GraphedSearcher": "transformer.pipelines.translation.search.GraphedSearcher",
     "search.search_each": "transformer.pipelines.translation.search.search_each",
     "segment.BLOCK_CHARACTERS": "transformer.pipelines.translation.segment.BLOCK_CHARACTERS",

@@ -106,7 +106,7 @@ def main() -> None:
                 }
     in_batch = {
         str(batch): sum(
-            int(shortlist.of(torch.tensor(sources[start : start + batch])).any(dim=0).sum())
+            int(shortlist.mask(torch.tensor(sources[start : start + batch])).any(dim=0).sum())
             for start in range(0, 512, batch)
         ) / len(range(0, 512, batch))
         for batch in batches

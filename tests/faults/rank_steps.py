@@ -91,7 +91,9 @@ def take_steps(
     distributed = distribute_model(objective, model, context)
     optimizer = torch.optim.SGD(distributed.model.parameters())
     state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
-    settings = TrainingSettings.of(TrainingConfig(**LENGTH, accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5))
+    settings = TrainingSettings.from_config(
+        TrainingConfig(**LENGTH, accumulation=accumulation, skip_nonfinite=1, clip_norm=0.5)
+    )
     progress = Progress()
     results: list[Any] = []
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
@@ -144,7 +146,7 @@ def plans(context: DistributedContext) -> list[float]:
     optimizer = make_optimizer(distributed.model)
     state = TrainingState(distributed.objective, optimizer, step=0, seed=1, context=context)
     config = TrainingConfig(**LENGTH, batch_tokens=29 * 400, accumulation=2)
-    dataset, settings = Alike(), TrainingSettings.of(config)
+    dataset, settings = Alike(), TrainingSettings.from_config(config)
     lines = plan_run(state, dataset, settings)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     for _ in range(3):

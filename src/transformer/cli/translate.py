@@ -17,20 +17,20 @@ from transformer.cli.fields import option
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
 from transformer.cli.language_check import LanguageCheck, check_language
-from transformer.cli.lexicon import takes_terminology
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, language_of, takes_loading, takes_search
+from transformer.cli.terminology import takes_terminology
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.cli.formats import Formatter
-    from transformer.cli.lexicon import TerminologyOptions
     from transformer.cli.notes import Notes
     from transformer.cli.search import Loading
+    from transformer.cli.terminology import TerminologyOptions
     from transformer.pipelines.translation.results import Translation
     from transformer.pipelines.translation.translator import Translator
     from transformer.text.lines import Invalid
@@ -103,7 +103,7 @@ def translate(
     *,
     loading: "Loading",
     search: Search,
-    bound: "TerminologyOptions",
+    terms: "TerminologyOptions",
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
@@ -117,7 +117,7 @@ def translate(
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
     format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence)
-    check_files([input_path, prefix, shortlist, *bound.files], [output_path, alignment, attention])
+    check_files([input_path, prefix, shortlist, *terms.files], [output_path, alignment, attention])
     takes_any = as_kind == "text"
     if input_path is not None and not takes_any:
         refuse_document(input_path)
@@ -125,14 +125,14 @@ def translate(
     from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
     from transformer.runtime.allocator import freeze_gc
 
-    if bound.terminology.requires_phrases and search.beam == 1:
+    if terms.terminology.requires_phrases and search.beam == 1:
         search = replace(search, beam=TERMINOLOGY_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
     with ExitStack() as files:
         notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))
         translator = loading.translator(
-            model, search, terminology=bound.terminology,
+            model, search, terminology=terms.terminology,
             source_language=language_of("--source-language", source_language),
             target_language=language_of("--target-language", target_language),
         )  # fmt: skip
@@ -332,7 +332,7 @@ def _chunks(path: Path | None, invalid: "Invalid", *, takes_any: bool) -> Iterat
     from transformer.text.lines import LineCounts, decode_lines, read_lines
 
     if path is not None:
-        yield from _split_into_chunks(read_lines(path, invalid=invalid, overlong="cut", most=MAX_INPUT_CHARACTERS))
+        yield from _split_into_chunks(read_lines(path, invalid=invalid, overlong="cut", limit=MAX_INPUT_CHARACTERS))
         return
     counts = LineCounts()
     for raw in _available_lines(sys.stdin.fileno()):
@@ -340,7 +340,7 @@ def _chunks(path: Path | None, invalid: "Invalid", *, takes_any: bool) -> Iterat
             refuse_kind(b"".join(raw), "standard input")
         if raw:
             lines = decode_lines(
-                raw, "standard input", counts, invalid, overlong="cut", most=MAX_INPUT_CHARACTERS
+                raw, "standard input", counts, invalid, overlong="cut", limit=MAX_INPUT_CHARACTERS
             )  # fmt: skip
             yield from _split_into_chunks(lines)
         else:

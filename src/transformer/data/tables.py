@@ -86,7 +86,7 @@ def _skip_language_header(rows: Rows, counts: PairCounts) -> Rows:
 
 
 def _tsv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
-    lines = read_lines(path, counts.source, invalid, overlong="cut", most=MAX_ROW_CHARACTERS)
+    lines = read_lines(path, counts.source, invalid, overlong="cut", limit=MAX_ROW_CHARACTERS)
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_ROW_CHARACTERS:
             counts.too_long += 1
@@ -104,7 +104,7 @@ def csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
 
     def lines() -> Iterator[str]:
         nonlocal is_at_end
-        for line in read_lines(path, counts.source, invalid, most=MAX_ROW_CHARACTERS):
+        for line in read_lines(path, counts.source, invalid, limit=MAX_ROW_CHARACTERS):
             yield f"{line}\n"
         is_at_end = True
 
@@ -199,7 +199,7 @@ def read_jsonl(
         DataError: the file cannot be read, or a line is not an object with two texts of these names.
     """
     steps = [str(column).split(".") for column in columns]
-    lines = read_lines(path, counts.source, invalid, overlong="cut", most=MAX_ROW_CHARACTERS)
+    lines = read_lines(path, counts.source, invalid, overlong="cut", limit=MAX_ROW_CHARACTERS)
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_ROW_CHARACTERS:
             counts.too_long += 1

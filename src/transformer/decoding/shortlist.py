@@ -36,7 +36,7 @@ class Shortlist:
     by_token: Int[Tensor, "S K"]
     vocab_size: int
 
-    def of(self, src: Int[Tensor, "N S"]) -> Bool[Tensor, "N V"]:
+    def mask(self, src: Int[Tensor, "N S"]) -> Bool[Tensor, "N V"]:
         """Returns a mask that is True for the tokens that each sentence may use."""
         allowed = torch.zeros(len(src), self.vocab_size, dtype=torch.bool, device=src.device)
         tokens = self.by_token.to(src.device)[src].masked_fill(src[:, :, None] == PAD_ID, EOS_ID)  # N S K
@@ -154,7 +154,7 @@ class ShortlistModel(SearchModel):
 
     def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> ShortlistState:
         """Implements `GenerativeModel.begin`."""
-        allowed = self.shortlist.of(src)
+        allowed = self.shortlist.mask(src)
         starts = F.pad(allowed.sum(dim=1).cumsum(dim=0), (1, 0))
         tokens = allowed.nonzero()[:, 1].contiguous()
         lists = ShortlistBatch(tokens, starts, self.projection, self.shortlist.vocab_size)

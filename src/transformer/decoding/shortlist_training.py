@@ -90,7 +90,7 @@ def coverage(shortlist: Shortlist, pairs: Sequence[Pair]) -> tuple[float, float]
     """Returns the share of target tokens that are in their sentences' shortlists, and the mean size of a shortlist."""
     covered = total = listed = 0
     for source, target in pairs:
-        (allowed,) = shortlist.of(torch.tensor([[*source, EOS_ID]]))
+        (allowed,) = shortlist.mask(torch.tensor([[*source, EOS_ID]]))
         covered += int(allowed[[*target]].sum())
         total, listed = total + len(target), listed + int(allowed.sum())
     return covered / max(1, total), listed / max(1, len(pairs))

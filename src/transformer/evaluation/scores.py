@@ -156,7 +156,7 @@ def sentence_scores(hypotheses: Sequence[str], references: Sequence[str] | Seque
 
 
 def is_rightly_blank(translation: str, references: Sequence[str]) -> bool:
-    """Returns whether a translation is blank, and so is one of its references."""
+    """Whether a translation is blank, and so is one of its references."""
     return not translation.strip() and any(not reference.strip() for reference in references)
 
 

@@ -108,7 +108,7 @@ def _tokenization_of_letters(letters: Counter[str], unspaced: Counter[str]) -> T
 
 
 def _is_segmented(lines: Sequence[str], script: str) -> bool:
-    """Returns whether spaces were put between the words of a text in a script without them."""
+    """Whether spaces were put between the words of a text in a script without them."""
     sample = lines[:SAMPLE_LINES]
     counts = [count for line in sample for word in line.split() if (count := count_letters([word])[script])]
     return sum(counts) <= LONGEST_WORDS.get(script, 10) * len(counts)

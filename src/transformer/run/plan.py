@@ -109,7 +109,7 @@ def make_plan(
     if batch_tokens == "auto":
         batch_tokens = _choose_batch_tokens(completed, data, backend, context)
     resolved = _resolve(completed, data, batch_tokens, backend.precision, context.size)
-    settings = TrainingSettings.of(resolved.training)
+    settings = TrainingSettings.from_config(resolved.training)
     if context.is_main and not finish_reason(start.progress, settings):
         check_first_checkpoint(folder, model_size(data.config).parameters, settings.ema_decay)
     schedule = make_schedule(
@@ -206,7 +206,7 @@ def _choose_batch_tokens(
     completed: CompleteRecipe[ModelConfig], data: TaskData, backend: Backend, context: DistributedContext
 ) -> int:
     """Resolves `batch_tokens="auto"` by trying batches on a model of the run's size; rank 0 decides."""
-    trial = TrainingSettings.of(_resolve(completed, data, AUTO_FIRST, backend.precision, 1).training)
+    trial = TrainingSettings.from_config(_resolve(completed, data, AUTO_FIRST, backend.precision, 1).training)
     model = new_model(data.config, trial.seed, backend, context)
     objective = new_objective(data, model, trial)
     optimizer = make_optimizer(objective, trial.adam_betas, trial.adam_eps, trial.weight_decay)

@@ -180,7 +180,7 @@ def _header_key(request: Request) -> str:
 
 
 def _takes_key(operation: Operation) -> bool:
-    """Returns whether an operation may have its key in the body."""
+    """Whether an operation may have its key in the body."""
     return operation.request is not None and "api_key" in operation.request.model_fields
 
 

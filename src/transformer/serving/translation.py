@@ -171,7 +171,7 @@ class TranslationService:
         """
         limits = self._settings.limits
         n_characters = sum(map(len, texts))
-        for name, value, most in (
+        for name, value, limit in (
             ("texts", len(texts), limits.texts),
             ("characters", n_characters, limits.characters),
             ("alternatives", options.n_best - 1, limits.alternatives),
@@ -179,9 +179,9 @@ class TranslationService:
             ("glossary", len(options.glossary), limits.glossary_terms),
             ("banned", len(options.banned), limits.glossary_terms),
         ):
-            if value > most:
+            if value > limit:
                 code = "too_large" if name in ("texts", "characters") else "invalid_request"
-                raise ServiceError(code, f"{name}: {value:,} are more than the limit of {most:,}", param=name)
+                raise ServiceError(code, f"{name}: {value:,} are more than the limit of {limit:,}", param=name)
         unknown = sorted(set(options.protected) - set(PROTECTED_KINDS))
         if unknown:
             message = f"protected: {unknown[0][:20]!r} is unknown; choose from {', '.join(PROTECTED_KINDS)}"

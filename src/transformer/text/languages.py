@@ -199,7 +199,7 @@ def count_letters(lines: Sequence[str]) -> Counter[str]:
 
 
 def is_japanese(letters: Counter[str]) -> bool:
-    """Returns whether enough of the Chinese characters and kana among the letters of a text are kana."""
+    """Whether enough of the Chinese characters and kana among the letters of a text are kana."""
     return letters[KANA] > 0 and letters[KANA] >= MIN_KANA_SHARE * (letters[KANA] + letters[HAN])
 
 

@@ -47,16 +47,16 @@ def is_overlong(text: str) -> bool:
     return len(text) > MAX_LINE_CHARACTERS
 
 
-def bounded_lines(stream: BinaryIO, most: int = MAX_LINE_CHARACTERS) -> Iterator[bytes]:
+def bounded_lines(stream: BinaryIO, limit: int = MAX_LINE_CHARACTERS) -> Iterator[bytes]:
     r"""Yields the lines of a binary file up to and including each `\n`, in bounded memory.
 
-    Of a line of more bytes than `most` characters can have, the beginning is kept, which still has more characters.
+    Of a line of more bytes than `limit` characters can have, the beginning is kept, which still exceeds the limit.
 
     Args:
         stream: Binary file.
-        most: Maximum number of characters of a line that is kept as it is.
+        limit: Maximum number of characters of a line that is kept as it is.
     """
-    n_bytes = max_bytes(most)
+    n_bytes = max_bytes(limit)
     while raw := stream.readline(n_bytes):
         if len(raw) == n_bytes and not raw.endswith(b"\n"):
             raw = whole_characters(raw) + b"\n"
@@ -84,11 +84,11 @@ class ArrivingLine:
     """A line that arrives in parts; the rest of a line that is far too long is dropped.
 
     Args:
-        most: Maximum number of characters of a line that is kept as it is.
+        limit: Maximum number of characters of a line that is kept as it is.
     """
 
-    def __init__(self, most: int) -> None:
-        self._n_bytes = max_bytes(most)
+    def __init__(self, limit: int) -> None:
+        self._n_bytes = max_bytes(limit)
         self._parts, self._room = list[bytes](), self._n_bytes
 
     def add(self, part: bytes) -> None:
@@ -113,7 +113,7 @@ def decode_lines(
     invalid: Invalid = "error",
     remedy: str = REPLACEMENT,
     overlong: Overlong = "error",
-    most: int = MAX_LINE_CHARACTERS,
+    limit: int = MAX_LINE_CHARACTERS,
 ) -> Iterator[str]:
     r"""Yields the lines of a binary stream without their line ends.
 
@@ -123,9 +123,9 @@ def decode_lines(
         counts: Counts that are updated while reading.
         invalid: "replace" replaces bytes that are not UTF-8 by U+FFFD, "error" raises an error.
         remedy: Alternative to changing the file, appended to error messages.
-        overlong: "cut" shortens a line of more than `most` characters to one more than these, for callers that count it
-            as too long; "error" raises an error.
-        most: Maximum number of characters.
+        overlong: "cut" shortens a line of more than `limit` characters to one more, so that callers can count it as too
+            long; "error" raises an error.
+        limit: Maximum number of characters.
 
     Raises:
         DataError: a line is not UTF-8 or has too many characters, or the stream starts with a byte order mark.
@@ -149,10 +149,10 @@ def decode_lines(
                 ) from error
             counts.replaced += 1
             text = line.decode("utf-8", errors="replace")
-        if len(text) > most:
+        if len(text) > limit:
             if overlong == "error":
-                raise DataError(f"{name}, line {counts.lines}: more than {most:,} characters; divide it into lines")
-            text = text[: most + 1]
+                raise DataError(f"{name}, line {counts.lines}: more than {limit:,} characters; divide it into lines")
+            text = text[: limit + 1]
         yield text
 
 
@@ -173,7 +173,7 @@ def read_lines(
     invalid: Invalid = "error",
     remedy: str = REPLACEMENT,
     overlong: Overlong = "error",
-    most: int = MAX_LINE_CHARACTERS,
+    limit: int = MAX_LINE_CHARACTERS,
 ) -> Iterator[str]:
     """Yields the lines of a plain or compressed (.gz, .zst) text file in bounded memory, see `decode_lines`.
 
@@ -181,11 +181,11 @@ def read_lines(
         DataError: the file is missing, unreadable, a damaged archive, or not UTF-8, or a line is too long.
     """
     with open_bytes(path) as stream:
-        yield from decode_lines(bounded_lines(stream, most), str(path), counts, invalid, remedy, overlong, most)
+        yield from decode_lines(bounded_lines(stream, limit), str(path), counts, invalid, remedy, overlong, limit)
 
 
-def read_running_text(path: Path, invalid: Invalid = "error", most: int = MAX_PART_BYTES) -> Iterator[str]:
-    """Yields the lines of a text file with their line ends; a line of more than `most` bytes comes in several parts.
+def read_running_text(path: Path, invalid: Invalid = "error", limit: int = MAX_PART_BYTES) -> Iterator[str]:
+    """Yields the lines of a text file with their line ends; a line of more than `limit` bytes comes in several parts.
 
     Parts begin with a space where there is one, so that they have the same tokens as the whole.
 
@@ -194,20 +194,20 @@ def read_running_text(path: Path, invalid: Invalid = "error", most: int = MAX_PA
     """
     counts = LineCounts()
     with open_bytes(path) as stream:
-        for raw in _line_parts(stream, most):
+        for raw in _line_parts(stream, limit):
             is_end = raw.endswith(b"\n")
             for line in decode_lines([raw], str(path), counts, invalid):
                 yield f"{line}\n" if is_end else line
             counts.lines -= not is_end
 
 
-def _line_parts(stream: BinaryIO, most: int) -> Iterator[bytes]:
-    """Yields lines up to and including each line feed, which is added to the last one, in parts of at most `most`."""
+def _line_parts(stream: BinaryIO, limit: int) -> Iterator[bytes]:
+    """Yields lines up to and including each line feed, which is added to the last one, in parts of at most `limit`."""
     rest = b""
-    while raw := rest + stream.readline(most - len(rest)):
+    while raw := rest + stream.readline(limit - len(rest)):
         rest = b""
         if not raw.endswith(b"\n"):
-            if len(raw) < most:  # the end of the file
+            if len(raw) < limit:  # the end of the file
                 yield raw + b"\n"
                 return
             space = raw.rfind(b" ", 1)

@@ -7,10 +7,10 @@ from typing import Final
 
 from transformer.tokenizers.base import Tokenizer
 
-LINES, MOST_LINES = 64, 4096
+MIN_LINES, MAX_LINES = 64, 4096
 """Minimum lines of a chunk, and maximum if no suitable cut is found."""
-MOST_CHARACTERS: Final = 1 << 16
-"""Characters of a line that is cut into parts, and of a chunk that ends before it has `LINES` lines."""
+MAX_CHARACTERS: Final = 1 << 16
+"""Characters of a line that is cut into parts, and of a chunk that ends before it has `MIN_LINES` lines."""
 BATCH_CHUNKS, BATCH_CHARACTERS = 16, 1 << 17
 """Maximum chunks encoded in one batch, and the number of characters that ends a batch."""
 
@@ -44,8 +44,8 @@ def split_chunks(lines: Iterable[str]) -> Iterator[TextChunk]:
     chunk: list[str] = []
     before, characters = "", 0
     for line in _cut_long(lines):
-        is_full = len(chunk) >= LINES or characters >= MOST_CHARACTERS
-        if (is_full and not line.isspace()) or len(chunk) >= MOST_LINES:
+        is_full = len(chunk) >= MIN_LINES or characters >= MAX_CHARACTERS
+        if (is_full and not line.isspace()) or len(chunk) >= MAX_LINES:
             yield TextChunk(len(chunk), "".join(chunk), before, line)
             before, chunk, characters = _preceding_context(chunk), [], 0
         chunk.append(line)
@@ -55,11 +55,11 @@ def split_chunks(lines: Iterable[str]) -> Iterator[TextChunk]:
 
 
 def _cut_long(lines: Iterable[str]) -> Iterator[str]:
-    """Cuts lines of more than `MOST_CHARACTERS`, before a space where there is one."""
+    """Cuts lines of more than `MAX_CHARACTERS`, before a space where there is one."""
     for line in lines:
         start = 0
-        while len(line) - start > MOST_CHARACTERS:
-            end = start + MOST_CHARACTERS
+        while len(line) - start > MAX_CHARACTERS:
+            end = start + MAX_CHARACTERS
             space = line.rfind(" ", start + 1, end)
             end = space if space > 0 else end
             yield line[start:end]
@@ -70,7 +70,7 @@ def _cut_long(lines: Iterable[str]) -> Iterator[str]:
 def _preceding_context(lines: list[str]) -> str:
     """Returns the lines of a chunk from the last one that is not blank, or the last lines if all are blank."""
     not_blank = (index for index in range(len(lines) - 1, -1, -1) if not lines[index].isspace())
-    return "".join(lines[next(not_blank, -LINES) :])
+    return "".join(lines[next(not_blank, -MIN_LINES) :])
 
 
 def _batches(chunks: Iterator[TextChunk]) -> Iterator[list[TextChunk]]:

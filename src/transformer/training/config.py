@@ -179,7 +179,7 @@ class TrainingSettings(Config):
     compile: bool
 
     @classmethod
-    def of(cls, training: TrainingConfig) -> "TrainingSettings":
+    def from_config(cls, training: TrainingConfig) -> "TrainingSettings":
         """Returns the settings of a section without unset keys.
 
         Raises:

@@ -145,7 +145,7 @@ def test_lists_of_dropped_sentences_are_removed() -> None:
     joined = state.join(other)
     assert len(joined.lists) == 3
     logits, _ = model.step(torch.tensor([1, 1, 1]), joined)
-    allowed = listed().of(src[[2, 1, 0]])
+    allowed = listed().mask(src[[2, 1, 0]])
     assert torch.equal(logits > -torch.inf, allowed)
     assert len(joined.select(torch.tensor([1])).join(other).lists) == 2
 
@@ -234,7 +234,7 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
     shortlist = load_shortlist(path, tokenizers)
     translator = load(tiny_run, shortlist=path, search=Search(3))
     for line, translation in zip(sides[0][:40], translator.translations(sides[0][:40]), strict=True):
-        (allowed,) = shortlist.of(torch.tensor([[*tokenizers.source.encode(line), 2]]))
+        (allowed,) = shortlist.mask(torch.tensor([[*tokenizers.source.encode(line), 2]]))
         assert allowed[[*translation.alternatives[0].tokens[0]]].all()
     with pytest.raises(ConfigError, match="may need words that the shortlist lacks"):
         load(tiny_run, shortlist=path, search=Search(3), terminology=Terminology(protected=["urls"]))

@@ -25,9 +25,9 @@ def test_an_overlong_line_is_refused_or_cut(tmp_path: Path, character: str) -> N
         path.write_bytes(f"a\n{character * size}\r\nb\n{character * size}".encode())
         if is_cut:
             with pytest.raises(DataError, match=r"x.txt, line 2: more than 1,000 characters; divide it into lines"):
-                list(read_lines(path, most=most))
+                list(read_lines(path, limit=most))
         counts = LineCounts()
-        lines = list(read_lines(path, counts, overlong="cut", most=most))
+        lines = list(read_lines(path, counts, overlong="cut", limit=most))
         assert lines == ["a", character * min(size, most + 1), "b", character * min(size, most + 1)]
         assert counts.lines == 4
 
@@ -71,7 +71,7 @@ def test_parts_of_running_text_are_the_whole(tmp_path: Path, most: int, end: str
     """Catches a character that is lost or cut between two parts, and a line end that is added within a line."""
     path = tmp_path / "x.txt"
     path.write_bytes("\r\n".join(LINES).encode() + end.encode())
-    parts = list(read_running_text(path, most=most))
+    parts = list(read_running_text(path, limit=most))
     assert "".join(parts) == "".join(f"{line}\n" for line in LINES)
     assert max(len(part.encode()) for part in parts) <= most + 1
     assert list(read_running_text(path)) == list(running_text([path])) == [f"{line}\n" for line in LINES]
@@ -82,7 +82,7 @@ def test_mistakes_in_parts_are_placed(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(b"a" * 99 + b"\nb\nc\xff\n")
     with pytest.raises(DataError, match=r"x.txt, line 3, byte 2: 0xff is not UTF-8"):
-        list(read_running_text(path, most=16))
+        list(read_running_text(path, limit=16))
     assert not list(read_running_text(write_lines(path, [])))
 
 
@@ -92,7 +92,7 @@ def test_long_lines_of_running_text_have_the_tokens_of_the_whole(monkeypatch: py
     tokenizer = BytePairTokenizer.train([text], TokenizerConfig(vocab_size=400))
     whole = tokenizer.encode_running([text])[0]
     for most in (100, 350, 1000):
-        monkeypatch.setattr(chunks, "MOST_CHARACTERS", most)
+        monkeypatch.setattr(chunks, "MAX_CHARACTERS", most)
         encoded = list(chunks.encode_lines(tokenizer, text.splitlines(keepends=True)))
         ids = [token for _, part in encoded for token in part]
         assert tokenizer.decode_running(ids) == text
@@ -105,5 +105,5 @@ def test_long_lines_of_running_text_have_the_tokens_of_the_whole(monkeypatch: py
 def test_no_part_is_lost(lines: list[str], most: int) -> None:
     """Catches a loop without an end, and text lost at a cut."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "MOST_CHARACTERS", most)
+        patch.setattr(chunks, "MAX_CHARACTERS", most)
         assert "".join(chunk.text for chunk in chunks.split_chunks(lines)) == "".join(lines)

@@ -9,11 +9,11 @@ from substitution import substitute
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.pair import train_tokenizer
-from transformer.tokenizers.running_text import LINES, MOST_LINES, encode_lines, split_chunks
+from transformer.tokenizers.running_text import MAX_LINES, MIN_LINES, encode_lines, split_chunks
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 VERSE = "To be, or not to be:\n\n  that is the question \u2028here\n\t\n\n\n   Whether 'tis\nin the mind \n to suffer\n"
-TEXT = VERSE * (3 * LINES)
+TEXT = VERSE * (3 * MIN_LINES)
 NONE = SpecialTokenIds(None, None, None, None)
 
 
@@ -60,7 +60,7 @@ def test_a_published_tokenizer_reads_passages_as_the_whole(make: type[Tokenizer]
 @pytest.mark.parametrize("make", [gpt_like, llama_like, t5_like])
 def test_texts_of_paragraphs_are_read_as_the_whole(make: type[Tokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches line ends that are lost between paragraphs, and in files of which every line begins with a space."""
-    substitute(monkeypatch, "running_text.LINES", 2)
+    substitute(monkeypatch, "running_text.MIN_LINES", 2)
     library = make()
     tokenizer = HuggingFaceTokenizer(library.to_str(), NONE)
     for text in ("To be\n" + "not to be:\n\n" * 50, "mind \n\n\n" * 50, "\n\n  suffer\n" * 50, "in\n \n\t\nin\n" * 50):
@@ -78,7 +78,7 @@ def test_a_tokenizer_of_ours_does_too(kind: str) -> None:
 
 def test_a_text_without_a_good_place_is_cut_anyway() -> None:
     """Catches a file of empty lines that is held in memory as a whole."""
-    chunks = list(split_chunks("\n" * (MOST_LINES + 10)))
-    assert [chunk.lines for chunk in chunks] == [MOST_LINES, 10]
-    assert (chunks[0].before, chunks[0].after, chunks[1].before, chunks[1].after) == ("", "\n", "\n" * LINES, "")
+    chunks = list(split_chunks("\n" * (MAX_LINES + 10)))
+    assert [chunk.lines for chunk in chunks] == [MAX_LINES, 10]
+    assert (chunks[0].before, chunks[0].after, chunks[1].before, chunks[1].after) == ("", "\n", "\n" * MIN_LINES, "")
     assert not list(split_chunks([]))

@@ -105,17 +105,17 @@ def encoder_decoder_files(config: Config) -> dict[str, object]:
     return {GENERATION: generation_config(start, end, pad, values["tgt_seq_len"])}
 
 
-def generation_config(start: int | None, end: int | None, pad: int | None, most: int) -> dict[str, object]:
+def generation_config(start: int | None, end: int | None, pad: int | None, max_tokens: int) -> dict[str, object]:
     """Returns a generation_config.json with which `transformers` generates the same texts as this package.
 
     Args:
         start: Start token of the decoder; never generated.
         end: End-of-sequence token.
         pad: Padding token; never generated.
-        most: Maximum number of tokens of a text; `transformers` also counts the start token.
+        max_tokens: Maximum number of tokens of a text; `transformers` also counts the start token.
     """
     return {
-        "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": most + 1,
+        "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": max_tokens + 1,
         **_bad_words((pad, start), end),
     }  # fmt: skip
 

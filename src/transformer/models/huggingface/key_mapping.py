@@ -192,14 +192,14 @@ def map_choice(published: JsonObject, name: str, choices: Mapping[str, str], def
     return choices[value]
 
 
-def check_size(published: JsonObject, name: str, most: int) -> None:
+def check_size(published: JsonObject, name: str, max_size: int) -> None:
     """Checks that a size is plausible, so that a damaged configuration does not exhaust the memory.
 
     Raises:
-        BundleError: The value is not an integer from 1 to `most`.
+        BundleError: The value is not an integer from 1 to `max_size`.
     """
     value = published.get(name)
-    if value is not None and not (isinstance(value, int) and 1 <= value <= most):
+    if value is not None and not (isinstance(value, int) and 1 <= value <= max_size):
         raise BundleError(f"{CONFIG}: {name}={value!r} is not a size of a model; the file is damaged, copy it again")
 
 

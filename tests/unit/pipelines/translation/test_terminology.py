@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from samples import write_lines
-from transformer.cli.lexicon import terminology_of
+from transformer.cli.terminology import terminology_of
 from transformer.decoding import Search, repeats_itself
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.auto import load

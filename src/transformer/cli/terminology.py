@@ -64,5 +64,5 @@ def _read_glossary(path: Path) -> list[tuple[str, str]]:
     return read_glossary(read_lines(path, remedy=""), str(path))
 
 
-takes_terminology = takes("bound", terminology_of, "Terms and placeholders")
-"""Decorator that adds the options of `terminology_of`, for the parameter `bound`."""
+takes_terminology = takes("terms", terminology_of, "Terms and placeholders")
+"""Decorator that adds the options of `terminology_of`, for the parameter `terms`."""
