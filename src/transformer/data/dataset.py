@@ -32,13 +32,13 @@ class PairDataset:
             special_tokens: Ids of the special tokens of source and target.
         """
         self._store = store
-        self._control = special_tokens
+        self._special_tokens = special_tokens
         self.lengths: NDArray[np.int32] = store.lengths
         self.mix = mix
 
     def fetch(self, ids: NDArray[np.integer]) -> PairBatch:
         """Returns the padded batch of the given pairs."""
-        return _batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._control)
+        return _batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._special_tokens)
 
 
 def pair_batch(

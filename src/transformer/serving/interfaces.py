@@ -189,7 +189,7 @@ class Engine(Protocol):
 
 
 class Metrics(Protocol):
-    """Measurements that the engine reports while it runs."""
+    """Metrics that the engine reports while it runs."""
 
     def observe_batch(self, model: str, n_items: int, n_tokens: int, seconds: float) -> None:
         """Records a finished batch."""

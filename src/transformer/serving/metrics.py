@@ -1,4 +1,4 @@
-"""Measurements of the server in the format of Prometheus, without addresses, texts or unknown paths in labels."""
+"""Metrics of the server in the format of Prometheus, without addresses, texts or unknown paths in labels."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -53,7 +53,7 @@ class ServerMetrics:
         )
 
     def register_engine(self, engine: Engine) -> None:
-        """Adds the state of an engine, which is read whenever the measurements are."""
+        """Adds the state of an engine, which is read when metrics are collected."""
         self._registry.register(_EngineCollector(engine))
 
     def begin_request(self) -> None:
@@ -89,7 +89,7 @@ class ServerMetrics:
         self._worker_deaths.labels(model).inc()
 
     def render(self) -> bytes:
-        """Returns all measurements in the text format."""
+        """Returns all metrics in the text format."""
         return generate_latest(self._registry)
 
 

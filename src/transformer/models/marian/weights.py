@@ -118,11 +118,11 @@ def published_order(config: MarianConfig, size: int) -> list[int]:
     Raises:
         BundleError: A special token has an id beyond the published vocabulary.
     """
-    control = {PAD_ID: config.pad_id, BOS_ID: config.start_id, EOS_ID: config.eos_id, UNK_ID: config.unk_id}
-    taken = set(control.values())
+    special = {PAD_ID: config.pad_id, BOS_ID: config.start_id, EOS_ID: config.eos_id, UNK_ID: config.unk_id}
+    taken = set(special.values())
     if max(taken) >= size:
         raise BundleError(f"the id {max(taken):,} of a special token is not among the {size:,} of the vocabulary")
-    return [control[token] for token in range(N_SPECIAL_TOKENS)] + [
+    return [special[token] for token in range(N_SPECIAL_TOKENS)] + [
         token for token in range(size) if token not in taken
     ]
 

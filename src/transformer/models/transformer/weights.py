@@ -55,10 +55,10 @@ class TransformerFormat(HuggingFaceFormat[TransformerConfig]):
             "activation_dropout": config.activation_dropout,
         }  # fmt: skip
         shared = {"share_encoder_decoder_embeddings": config.share_embeddings == "all"} if is_post else {}
-        control = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": BOS_ID}
+        special = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": BOS_ID}
         return {
             "model_type": kind, "architectures": ["MarianMTModel" if is_post else "PegasusForConditionalGeneration"],
-            **sizes, **dropouts, **shared, **control, "decoder_vocab_size": config.tgt_vocab_size,
+            **sizes, **dropouts, **shared, **special, "decoder_vocab_size": config.tgt_vocab_size,
             "tie_word_embeddings": config.share_embeddings != "none", "activation_function": "relu",
             "scale_embedding": True, "forced_eos_token_id": None, "bos_token_id": BOS_ID, "is_encoder_decoder": True,
             "static_position_embeddings": True,

@@ -48,7 +48,7 @@ async def ready(call: Call) -> Response:
 
 
 async def metrics(call: Call) -> Response:
-    """Returns the measurements."""
+    """Returns the metrics."""
     return Response(call.services.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
