@@ -115,47 +115,27 @@ class PackedEncoder(Encoder):
     """Same as `Encoder`, but large batches are computed in chunks.
 
     Args:
-        encoder: Encoder of packed blocks.
+        stack: Encoder of packed blocks.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, stack: Encoder) -> None:
         nn.Module.__init__(self)
-        self.__dict__.update(vars(encoder))
+        self.__dict__.update(vars(stack))
 
     def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
         """Implements `Encoder.forward`."""
         return compute_in_chunks(super().forward, x, src_mask)
 
 
-class PackedReadoutEncoder(ReadoutEncoder):
-    """Same as `ReadoutEncoder`, but large batches are computed in chunks.
-
-    Args:
-        encoder: Encoder of packed blocks.
-    """
-
-    def __init__(self, encoder: ReadoutEncoder) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update(vars(encoder))
+class PackedReadoutEncoder(PackedEncoder, ReadoutEncoder):
+    """Same as `ReadoutEncoder`, but large batches are computed in chunks."""
 
     def forward(
         self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, n_queries: int | None = None
     ) -> Float[Tensor, "B T D"]:
         """Implements `ReadoutEncoder.forward`."""
-        return compute_in_chunks(partial(super().forward, n_queries=n_queries), x, src_mask)
+        return compute_in_chunks(partial(ReadoutEncoder.forward, self, n_queries=n_queries), x, src_mask)
 
 
-class PackedCausalDecoder(CausalDecoder):
-    """Same as `CausalDecoder`, but large batches are computed in chunks.
-
-    Args:
-        decoder: Decoder of packed blocks.
-    """
-
-    def __init__(self, decoder: CausalDecoder) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update(vars(decoder))
-
-    def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
-        """Implements `CausalDecoder.forward`."""
-        return compute_in_chunks(super().forward, x, src_mask)
+class PackedCausalDecoder(PackedEncoder, CausalDecoder):
+    """Same as `CausalDecoder`, but large batches are computed in chunks."""
