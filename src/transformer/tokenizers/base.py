@@ -25,7 +25,7 @@ class Tokenizer(ABC):
     Attributes:
         normalization: Normalization of a text before it is encoded.
         special_tokens: Ids of the special tokens.
-        kind: Name of the kind of tokenizer, for people.
+        kind: Name of the kind of tokenizer, for display.
         is_target: Whether it normalizes texts as targets, see `NormalizationConfig.apply`.
         twin: Tokenizer of the other side that shares its vocabulary, if the sides are normalized differently.
     """

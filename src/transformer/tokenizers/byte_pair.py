@@ -83,33 +83,28 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes several texts in parallel."""
-        return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in self._encode(texts)]
+        return _shifted_ids(self._encode(map(self.prepare, texts)))
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Implements `Tokenizer.encode_flat` without a list per text."""
-        encodings = self._encode(texts)
+        encodings = self._encode(map(self.prepare, texts))
         lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
         return ids + np.int32(N_SPECIAL_TOKENS), lengths
 
-    def _encode(self, texts: Sequence[str]) -> list[tokenizers.Encoding]:
-        return self._merges.encode_batch_fast([self.prepare(text) for text in texts], add_special_tokens=False)
+    def _encode(self, prepared: Iterable[str]) -> list[tokenizers.Encoding]:
+        return self._merges.encode_batch_fast(list(prepared), add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes token ids to text; special tokens are omitted, and bytes that form no character become U+FFFD."""
-        text = self._merges.decode(
-            [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS], skip_special_tokens=False
-        )
-        return text.removeprefix(" ")
+        return self.decode_running(ids).removeprefix(" ")
 
     def encode_running(
         self, texts: Sequence[str], contexts: Sequence[tuple[str, str]] | None = None
     ) -> list[list[int]]:
         """Implements `Tokenizer.encode_running`: no space is added before a part."""
         del contexts
-        prepared = [self.normalize(text) for text in texts]
-        encodings = self._merges.encode_batch_fast(prepared, add_special_tokens=False)
-        return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in encodings]
+        return _shifted_ids(self._encode(map(self.normalize, texts)))
 
     def decode_running(self, ids: Sequence[int]) -> str:
         """Implements `Tokenizer.decode_running`."""
@@ -162,6 +157,10 @@ class BytePairTokenizer(Tokenizer):
         raw = _piece_bytes(piece)
         text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
         return text.replace(" ", "▁")
+
+
+def _shifted_ids(encodings: Iterable[tokenizers.Encoding]) -> list[list[int]]:
+    return [[token + N_SPECIAL_TOKENS for token in encoding.ids] for encoding in encodings]
 
 
 def _training_parts(text: str) -> Iterator[str]:
