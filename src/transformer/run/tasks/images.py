@@ -82,26 +82,20 @@ class ImageTask(Task[ImageEncoderConfig]):
         )
         counts = np.bincount(images.labels[chosen[0]], minlength=len(images.names)).tolist()
         shown = ", ".join(f"{name} {count:,}" for name, count in list(zip(images.names, counts, strict=True))[:10])
-        plan = [
-            (
-                "images",
-                f"{len(chosen[0]):,} to train on, {len(chosen[1]):,} held out; {rows * columns} patches each",
-            ),
+        table = [
+            ("images", f"{len(chosen[0]):,} to train on, {len(chosen[1]):,} held out; {rows * columns} patches each"),
             ("labels", f"{len(images.names)}: {shown}{', ...' if len(images.names) > 10 else ''}"),
         ]
         if n_ignored := sum(
             files.n_skipped_files for files in {id(files): files for files in (images, held_out)}.values()
         ):
-            plan.append((
+            table.append((
                 "ignored", f"{n_ignored:,} files without the suffix of an image ({', '.join(sorted(IMAGE_FILES))})"
             ))  # fmt: skip
-        facts = {
-            "images": len(chosen[0]),
-            "held_out": len(chosen[1]),
-            "labels": dict(zip(images.names, counts, strict=True)),
-        }
+        labels = dict(zip(images.names, counts, strict=True))
+        facts = {"images": len(chosen[0]), "held_out": len(chosen[1]), "labels": labels}
         return TaskData(
-            config=config, text=None, objective=self.objective, train=train, validation=validation, rows=plan,
+            config=config, text=None, objective=self.objective, train=train, validation=validation, rows=table,
             facts=facts, loss_unit="images",
         )  # fmt: skip
 

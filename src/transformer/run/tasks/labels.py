@@ -143,7 +143,7 @@ class LabelTask(RowTask):
             for split_texts, split in zip(texts, splits, strict=True)
         )
         shown = ", ".join(f"{label} {count:,}" for label, count in counts.most_common(10))
-        plan = [
+        table = [
             ("texts", f"{len(rows):,} to train on, {len(held_out):,} held out"),
             ("truncated", f"to {max_tokens} tokens: {texts[0].n_truncated:,} and {texts[1].n_truncated:,}"),
             ("labels", f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"),
@@ -151,7 +151,7 @@ class LabelTask(RowTask):
         ]
         facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].n_truncated, "labels": dict(counts)}
         return TaskData(
-            config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=plan,
+            config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=table,
             facts=facts, notes=self.notes(), fallback_shares={"text": texts[0].fallback_share}, loss_unit="texts",
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ class NeighbourTask(RowTask):
             for split in (rows, held_out)
         ]
         n_truncated = [sum(texts.n_truncated for texts in split) for split in splits]
-        plan = [
+        table = [
             ("pairs", f"{len(rows):,} to train on, {len(held_out):,} held out"),
             ("truncated", f"texts to {max_tokens} tokens: {n_truncated[0]:,} and {n_truncated[1]:,}"),
             ("vocabulary", str(tokenizers)),
@@ -44,7 +44,7 @@ class NeighbourTask(RowTask):
         facts = {"pairs": len(rows), "held_out": len(held_out), "cut": n_truncated[0]}
         train, validation = (NeighbourDataset(*split) for split in splits)
         return TaskData(
-            config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=plan,
+            config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=table,
             facts=facts, notes=self.notes(), loss_unit="texts",
             fallback_shares={name: texts.fallback_share for name, texts in zip(COLUMNS, splits[0], strict=True)},
         )  # fmt: skip
