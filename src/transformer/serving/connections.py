@@ -5,6 +5,7 @@ from asyncio.events import TimerHandle
 from functools import partial
 from typing import Any, Final
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -20,6 +21,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     A request has time limits for its headers and its body, and an answer one for each part that the client must accept.
     What surrounds a body (headers, sizes of chunks, trailers) may not be larger than the limit on headers and the body.
+
+    A request to upgrade to another protocol, such as h2c, is answered by HTTP/1.1, as RFC 9110 (Section 7.8) allows.
     """
 
     limits: Limits
@@ -36,6 +39,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._write_timer: TimerHandle | None = None
         self._n_framing_bytes = 0
         self._reads_headers = True
+        self._is_upgrade = False
 
     @property
     def is_idle(self) -> bool:
@@ -68,13 +72,35 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._n_framing_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if self.transport.is_closing():
             return
         if self._n_framing_bytes > self.limits.headers_bytes:
             self._refuse(b"431 Request Header Fields Too Large", b"the headers are too large")
         elif len(self.pipeline) > MAX_PIPELINED:
             self._refuse(b"429 Too Many Requests", b"too many requests at a time on one connection")
+
+    def _parse(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parse_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _parse_without_upgrade(self, rest: bytes) -> None:
+        """Parses a request again without its header `Upgrade`, after which the parser would skip the body.
+
+        Args:
+            rest: What was received behind the headers.
+        """
+        headers = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        head = b"\r\n".join([b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url), *headers])
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._is_upgrade = False
+        self._parse(head + b"\r\n\r\n" + rest)
 
     def on_message_begin(self) -> None:
         """Begins to wait for headers."""
@@ -84,6 +110,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Starts the application, and begins to wait for the body."""
+        self._is_upgrade = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._is_upgrade:
+            return
         super().on_headers_complete()
         self._reads_headers = False
         if self.app_state.get("is_stopping"):
@@ -97,6 +126,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Ends the wait for the client."""
+        if self._is_upgrade:
+            return
         super().on_message_complete()
         self._n_framing_bytes = 0
         self._cancel(self._read_timer)

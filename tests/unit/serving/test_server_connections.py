@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -77,6 +78,27 @@ def test_a_client_that_sends_a_byte_at_a_time_is_closed(hasty: RunningServer) ->
         assert received(connection)[:13] in (b"HTTP/1.1 408 ", b"")
         ended.set()
         thread.join(SECONDS)
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+"""Headers that Java's HttpClient and `curl --http2` send with a first request."""
+
+
+@pytest.mark.parametrize("cut", [0, 30, 100, 167, 172], ids=["at once", "line", "headers", "end of headers", "body"])
+def test_a_request_to_upgrade_is_answered_by_http_1(strict: RunningServer, cut: int) -> None:
+    """Catches a body that is lost because its client also offers another protocol, and the requests behind it."""
+    sent = REQUEST.replace(b"\r\n\r\n", b"\r\n" + UPGRADE + b"\r\n") + BODY
+    with strict.connect() as connection:
+        for part in (sent[:cut], sent[cut:]):
+            connection.sendall(part)
+            time.sleep(0.05)
+        found = answer(connection)
+        assert found.startswith(b"HTTP/1.1 200 "), found
+        assert b'"texts":["A"]' in found
+        connection.sendall(
+            sent.replace(b"POST /echo", b"GET /live").replace(b"Content-Length: 10\r\n", b"")[: -len(BODY)]
+        )
+        assert answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_an_idle_connection_is_closed() -> None:
