@@ -7,9 +7,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import regex
+
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import EngineStatus, Item, Job, ModelInfo, ModelStatus
-from transformer.text.spans import PATTERNS
+from transformer.text.spans import KEPT_KINDS, PATTERNS
 
 CREATED = 1_700_000_000
 MODELS = (
@@ -165,8 +167,8 @@ class FakeEngine:
 def translation(model: str, text: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the result of a translator."""
     terms = dict(options.get("glossary", ()))
-    kinds = [PATTERNS[kind] for kind in options.get("protected", ())]
-    kept = re.compile("|".join([*kinds, *(rf"(?<!\w){re.escape(term)}(?!\w)" for term in terms)]) or r"(?!)")
+    kinds = [PATTERNS[kind] for kind in options.get("protected", KEPT_KINDS)]
+    kept = regex.compile("|".join([*kinds, *(rf"(?<!\w){re.escape(term)}(?!\w)" for term in terms)]) or r"(?!)")
     parts, end = [], 0
     for match in kept.finditer(text):
         parts += [_words(model, text[end : match.start()]), terms.get(match.group(), match.group())]

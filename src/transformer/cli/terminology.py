@@ -31,7 +31,11 @@ def terminology_of(
         ),
     ] = None,
     protect: Annotated[
-        str, typer.Option(help="spans to keep unchanged: any of placeholders,tags,entities,urls,numbers, or all")
+        str,
+        typer.Option(
+            help="spans to keep unchanged: any of urls,tags,entities,placeholders,escapes,accelerators,mentions,emoji,"
+            "numbers, or all, or none; default: all but numbers"
+        ),
     ] = "",
 ) -> TerminologyOptions:
     """Reads the terminology from the options.
@@ -47,9 +51,9 @@ def terminology_of(
     banned = [] if ban is None else [line.strip() for line in read_lines(ban, remedy="") if line.strip()]
     terms = [] if glossary is None else _read_glossary(glossary)
     kinds = [kind.strip() for kind in protect.split(",") if kind.strip()]
-    return TerminologyOptions(
-        Terminology(banned, terms, list(PATTERNS) if kinds == ["all"] else kinds), [ban, glossary]
-    )
+    special = {"": None, "all": list(PATTERNS), "none": []}
+    protected = special.get(protect, kinds)
+    return TerminologyOptions(Terminology(banned, terms, protected), [ban, glossary])
 
 
 def _read_glossary(path: Path) -> list[tuple[str, str]]:

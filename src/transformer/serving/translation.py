@@ -16,6 +16,7 @@ from transformer.serving.settings import ServerSettings
 from transformer.text.languages import Detection, matching_tag, parse_language, rank_languages
 from transformer.text.line_splitting import word_indices
 from transformer.text.markup_templates import Markup, markup_template
+from transformer.text.spans import PATTERNS
 from transformer.text.templates import Template, plain_template
 
 AUTO: Final = "auto"
@@ -24,7 +25,6 @@ MIN_TARGET_SHARE: Final = 0.8
 """Probability from which a text is in the target language already rather than in the most probable source language."""
 MANY_CHARACTERS: Final = 20_000
 """Number of characters above which texts are split in a thread, so that other requests need not wait."""
-PROTECTED_KINDS: Final = ("placeholders", "tags", "entities", "urls", "numbers")
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,9 @@ class TranslationService:
             if value > limit:
                 code = "too_large" if name in ("texts", "characters") else "invalid_request"
                 raise ServiceError(code, f"{name}: {value:,} are more than the limit of {limit:,}", param=name)
-        unknown = sorted(set(options.protected) - set(PROTECTED_KINDS))
+        unknown = sorted(set(options.protected) - set(PATTERNS))
         if unknown:
-            message = f"protected: {unknown[0][:20]!r} is unknown; choose from {', '.join(PROTECTED_KINDS)}"
+            message = f"protected: {unknown[0][:20]!r} is unknown; choose from {', '.join(PATTERNS)}"
             raise ServiceError("invalid_request", message, param="protected")
 
     async def _sources(
@@ -248,7 +248,7 @@ class TranslationService:
 
     def _job_options(self, options: TranslateOptions) -> Mapping[str, Any]:
         """Returns the engine's options; defaults are left out, so that most requests share batches."""
-        protected = {*options.protected, *(["tags"] if options.markup else [])}
+        protected = {*options.protected, *(["tags"] if options.markup and options.protected else [])}
         chosen = {
             "n_best": options.n_best if options.n_best > 1 else None,
             "length_penalty": options.length_penalty,
@@ -257,9 +257,8 @@ class TranslationService:
             "banned": list(options.banned),
             "alignment": options.alignment and options.markup is None,
         }
-        requires_phrases = options.glossary or set(options.protected) - {"tags"}
         default = self._settings.beam
-        if requires_phrases:
+        if options.glossary:
             default = max(default, min(TERMINOLOGY_BEAM, self._settings.limits.beam))
         beam = max(options.beam or default, options.n_best)
         return {"beam": beam, **{name: value for name, value in chosen.items() if value not in (None, [], False)}}

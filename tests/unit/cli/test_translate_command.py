@@ -90,7 +90,7 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
         (["--output", "x.txt.gz"], "x.txt.gz: output cannot be compressed; leave out .gz"),
         (["--ban", "MARKED"], "starts with a byte order mark; remove it\n"),
         (["--glossary", "MARKED"], "starts with a byte order mark; remove it\n"),
-        (["--protect", "all", "--sample"], "glossary and protected spans need a beam; leave out groups and sampling"),
+        (["--glossary", "TERMS", "--sample"], "a glossary needs a beam; leave out groups and sampling"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(
@@ -102,6 +102,7 @@ def test_options_that_mean_nothing_are_refused(
         "SHORT": write_lines(tmp_path / "short", ["1"]),
         "LONG": write_lines(tmp_path / "long", [""] * 9),
         "MARKED": write_lines(tmp_path / "marked", ["\ufeffa\tb"]),
+        "TERMS": write_lines(tmp_path / "terms", ["a\tb"]),
     }
     result = run("translate", tiny_run, "--input", source, *(files.get(str(option), option) for option in options))
     assert result.returncode == 2
@@ -189,13 +190,13 @@ def test_a_shortlist_is_made_and_used(tiny_run: Path, digit_corpus: tuple[Path, 
 
 def test_notes_are_summed_up(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a flood of notes, a summary that hides how to see them all, and notes in spite of --quiet."""
-    source = write_lines(tmp_path / "odd", ["one ☃"] * 30)
+    source = write_lines(tmp_path / "odd", ["one ¶"] * 30)
     summed, named, silent = (
         run("translate", tiny_run, "--input", source, *options) for options in ([], ["--verbose"], ["--quiet"])
     )
-    assert "never seen in training: '☃' (30)" in summed.stderr
+    assert "never seen in training: '¶' (30)" in summed.stderr
     assert len(summed.stderr.splitlines()) <= 4
-    assert "line 30: never seen in training: '☃'" in named.stderr
+    assert "line 30: never seen in training: '¶'" in named.stderr
     assert silent.stderr == ""
     assert summed.stdout == named.stdout == silent.stdout
     contradiction = run("translate", tiny_run, "--input", source, "--quiet", "--verbose")

@@ -237,7 +237,7 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
         (allowed,) = shortlist.mask(torch.tensor([[*tokenizers.source.encode(line), 2]]))
         assert allowed[[*translation.alternatives[0].tokens[0]]].all()
     with pytest.raises(ConfigError, match="may need words that the shortlist lacks"):
-        load(tiny_run, shortlist=path, search=Search(3), terminology=Terminology(protected=["urls"]))
+        load(tiny_run, shortlist=path, search=Search(3), terminology=Terminology(glossary=[("one", "two")]))
     with pytest.raises(ConfigError, match="prefixes may need words that the shortlist lacks"):
         translator.translations(["one"], prefixes=["two"])
 

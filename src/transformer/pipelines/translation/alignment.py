@@ -1,14 +1,20 @@
 """Word alignment of translations with their sources by the model's attention."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.pipelines.translation.coverage import alignment_weights, cross_attention_weights, decoder_inputs
+from transformer.decoding import Tokens
+from transformer.pipelines.translation.coverage import (
+    alignment_weights,
+    batched_alignment_weights,
+    cross_attention_weights,
+    decoder_inputs,
+)
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.sentencepiece import SPACE
@@ -16,6 +22,8 @@ from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SPECIA
 from transformer.transformer import Transformer
 
 _BYTE: Final = re.compile(r"<([0-9A-F]{2})>")
+Pair = tuple[Tokens, Tokens]
+"""Source tokens with EOS and target tokens without EOS."""
 Links = list[tuple[int, int]]
 """Pairs of a source word and a target word, both counted from 0."""
 WordStart = Callable[[str, str], bool]
@@ -48,6 +56,21 @@ class Aligner:
 
     def __init__(self, model: Transformer, tokenizers: TokenizerPair, device: torch.device) -> None:
         self._model, self._tokenizers, self._device = model, tokenizers, device
+        self._known: dict[Pair, Tensor] = {}
+
+    def knowing(self, pairs: Collection[Pair], batch_tokens: int) -> "Aligner":
+        """Returns an aligner that has computed the attention of some pairs, many at once.
+
+        Args:
+            pairs: Source tokens with EOS and target tokens without EOS.
+            batch_tokens: Maximum number of tokens of the longer side in a batch, padding included.
+        """
+        bos = self._tokenizers.target.special_tokens.bos
+        inputs = [(source, decoder_inputs(target[:-1], max(1, len(target)), bos)) for source, target in pairs]
+        aligner = Aligner(self._model, self._tokenizers, self._device)
+        weights = batched_alignment_weights([self._model], inputs, batch_tokens, self._device)
+        aligner._known = {pair: rows[: len(pair[1])] for pair, rows in zip(pairs, weights, strict=True)}
+        return aligner
 
     @torch.no_grad()
     def attention(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "N H T S"]:
@@ -80,7 +103,10 @@ class Aligner:
                 token_word_ids(_printable_tokens(self._tokenizers.source, source), starts),
                 token_word_ids(_printable_tokens(self._tokenizers.target, target), starts),
             )
-            segment_links = align(alignment_weights(list(self.attention(source, target)[:, None]))[0], *word_ids)
+            weights = self._known.get((tuple(source), tuple(target)))
+            if weights is None:
+                weights = alignment_weights(list(self.attention(source, target)[:, None]))[0]
+            segment_links = align(weights, *word_ids)
             links += [(n_words[0] + s, n_words[1] + t) for s, t in segment_links]
             n_words = n_words[0] + 1 + max(word_ids[0], default=-1), n_words[1] + 1 + max(word_ids[1], default=-1)
         return links, n_words

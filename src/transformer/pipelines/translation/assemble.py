@@ -13,6 +13,7 @@ from transformer.pipelines.translation.seen_words import seen_units, seen_words
 from transformer.pipelines.translation.segment import SegmentedLine
 from transformer.pipelines.translation.truecasing import restored_case
 from transformer.text.numbers import adapt_copied_numbers
+from transformer.text.substitution import SubstitutedLine
 from transformer.tokenizers.pair import TokenizerPair
 
 
@@ -39,13 +40,27 @@ class Assembler:
             lines: Lines.
             searched: Segments of each line, with their translations, in order.
         """
-        return [self._assemble(*pair) for pair in zip(lines, searched, strict=True)]
+        pairs = {
+            (tuple(part.tokens), tuple(hypothesis.tokens))
+            for line, segments in zip(lines, searched, strict=True)
+            if line.needs_alignment
+            for part, result in zip(line.segments, segments, strict=True)
+            for hypothesis in result.hypotheses
+        }
+        made = self
+        if pairs:
+            batch_tokens = 1 if self.config.deterministic else self.config.batch_tokens
+            made = replace(self, aligner=self.aligner.knowing(list(pairs), batch_tokens))
+        return [made._assemble(*pair) for pair in zip(lines, searched, strict=True)]
 
     def _assemble(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> Translation:
         translation = self._copy(line) if line.is_copied else self._join(line, searched)
         if line.tag_free.elements and not line.is_copied:
             units = seen_units(line.tag_free.text, self.tokenizers.source.normalize)
-            translation = transfer_tags(self.aligner, line.text, line.tag_free, translation, units)
+            tagged = line.hidden.text if line.hidden else line.text
+            translation = transfer_tags(self.aligner, tagged, line.tag_free, translation, units)
+        if line.hidden:
+            translation = restore_originals(line.hidden, translation)
         return translation.with_outer_space(line.text, *line.outer)
 
     def _copy(self, line: SegmentedLine) -> Translation:
@@ -69,7 +84,7 @@ class Assembler:
 
     def _adapt_numbers(self, line: SegmentedLine, alternative: Alternative) -> Alternative:
         """Writes numbers that the model copied as the target language does, unless they are protected."""
-        if self.config.task or "numbers" in self.config.terminology.protected:
+        if self.config.task or "numbers" in self.config.terminology.kinds:
             return alternative
         languages = self.config.source_language, self.config.target_language
         text = adapt_copied_numbers(line.tag_free.text, alternative.text, *languages)
@@ -79,7 +94,7 @@ class Assembler:
         """Returns a translation in the case of its line."""
         if line.truecased is None:
             return alternative
-        phrases = self.config.terminology.required_phrases(line.text)
+        phrases = [*self.config.terminology.required_phrases(line.text), *(line.hidden.words if line.hidden else ())]
         text, links = alternative.text, partial(self._word_links, line, alternative)
         return replace(alternative, text=restored_case(text, line.truecased, self.config, phrases, links))
 
@@ -103,6 +118,16 @@ class Assembler:
         return None if seen == [*range(n_words)] else seen
 
 
+def restore_originals(substituted: SubstitutedLine, translation: Translation) -> Translation:
+    """Restores the originals in a translation of a line with substitutes."""
+    alternatives = tuple(replace(other, text=substituted.restore(other.text)) for other in translation.alternatives)
+    maps = substituted.map_words(translation.text)
+    seen = translation.words or ([*range(len(maps[0]))], [*range(len(maps[1]))])
+    words = [maps[0][word] for word in seen[0]], [maps[1][word] for word in seen[1]]
+    is_same = translation.words is None and words == seen
+    return replace(translation, alternatives=alternatives, words=None if is_same else words)
+
+
 def transfer_tags(
     aligner: Aligner, line: str, tag_free: TagFreeLine, translation: Translation, source_units: Sequence[int]
 ) -> Translation:
@@ -119,7 +144,9 @@ def transfer_tags(
     flags = list(translation.flags)
     for rank, alternative in enumerate(translation.alternatives):
         segments = list(zip(translation.sources, alternative.tokens, strict=True))
-        origins = aligner.origins(segments, source_units, count_units(alternative.text))
+        n_units = count_units(alternative.text)
+        is_aligned = tag_free.needs_alignment
+        origins = aligner.origins(segments, source_units, n_units) if is_aligned else [None] * n_units
         text, empty = restore_tags(tag_free, alternative.text, origins)
         alternatives.append(replace(alternative, text=text))
         flags += [f"no word corresponds to the content of {tag!r}; the tag is empty" for tag in empty if not rank]

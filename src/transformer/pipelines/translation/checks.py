@@ -15,7 +15,7 @@ from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.text.markup import TAG
 from transformer.text.number_comparison import compare_numbers
 from transformer.text.sentences import count_sentences, has_letter
-from transformer.text.spans import ADDRESS, blank_addresses, blank_tags
+from transformer.text.spans import ADDRESS, blank_kept, blank_tags
 from transformer.tokenizers.pair import TokenizerPair
 
 LONG_RATIO: Final = 4
@@ -43,7 +43,9 @@ class Problem(IntEnum):
     REPEATS_WORD = 3
     """A word occurs three times in a row, unlike any word of the source."""
     CHANGES_SPANS = 4
-    """A number or an address of the source is missing, or one was invented."""
+    """A protected span or an address of the source is missing, or one was invented."""
+    CHANGES_NUMBERS = 5
+    """A number of the source is missing, or one was invented."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,12 @@ class SpanChanges:
     Attributes:
         missing: Those of the line that its translation lacks or changes.
         invented: Those of the translation that the line does not have.
+        numbers: Those of both that are numbers.
     """
 
     missing: tuple[str, ...] = ()
     invented: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -152,19 +156,26 @@ class Checker:
             return Problem.EMPTY
         if self._is_compared(line) and repeats_word(line.text, translation.text):
             return Problem.REPEATS_WORD
-        can_retry = changes and not self.config.terminology.requires_phrases
-        return Problem.CHANGES_SPANS if can_retry else None
+        if not changes or not self._is_compared(line):
+            return None
+        n_changed = len(changes.missing) + len(changes.invented)
+        return Problem.CHANGES_SPANS if n_changed > len(changes.numbers) else Problem.CHANGES_NUMBERS
 
     def _is_compared(self, line: SegmentedLine) -> bool:
         """Whether a translation must resemble its line; the output of a task or after a prefix need not."""
         return bool(self.config.search.retry_degenerate and not self.config.task and line.segments and not line.prefix)
 
     def _compare_spans(self, line: SegmentedLine, translation: Translation) -> SpanChanges:
-        """Returns the numbers and addresses that a translation changes, unless it has to keep them as they are."""
-        if not self._is_compared(line) or "numbers" in self.config.terminology.protected:
-            return SpanChanges()
+        """Returns the protected spans and the numbers that a translation changes."""
+        terminology = self.config.terminology
+        text = line.without_outer(translation.text)
+        kept = terminology.changed_spans(line.text, text)
+        if not self._is_compared(line) or "numbers" in terminology.kinds:
+            return SpanChanges(*map(tuple, kept))
         languages = self.config.source_language, self.config.target_language
-        return compare_spans(line.text, translation.text, languages)
+        with_addresses = "urls" not in terminology.kinds
+        other = compare_spans(line.text, text, languages, with_addresses=with_addresses)
+        return SpanChanges((*kept[0], *other.missing), (*kept[1], *other.invented), other.numbers)
 
     def _lacks_sentences(
         self, line: SegmentedLine, searched: Sequence[SearchedSegment], missing: float = MISSING_PART
@@ -272,22 +283,25 @@ def lacks_sentences(
     return n_tokens[1] < length_ratio * n_tokens[0] * (n_sentences[0] - missing) / n_sentences[0]
 
 
-def compare_spans(line: str, translation: str, languages: tuple[str, str]) -> SpanChanges:
+def compare_spans(
+    line: str, translation: str, languages: tuple[str, str], *, with_addresses: bool = True
+) -> SpanChanges:
     """Returns the numbers and addresses that a line and its translation do not share; none if the line has no letter.
 
     Args:
         line: The line, whose tags do not count.
         translation: Its translation.
         languages: Languages of both (BCP 47); empty if not known.
+        with_addresses: Whether addresses are compared, and not numbers alone.
     """
     if not has_letter(line):
         return SpanChanges()
-    source, target = blank_tags(line), blank_tags(translation)
-    addresses = [Counter(ADDRESS.findall(text)) for text in (source, target)]
-    numbers = compare_numbers((blank_addresses(source), blank_addresses(target)), languages)
+    sides = line, translation
+    addresses = [Counter(ADDRESS.findall(blank_tags(text)) if with_addresses else ()) for text in sides]
+    numbers = compare_numbers((blank_kept(line), blank_kept(translation)), languages)
+    missing, invented = ([number.text for number in side] for side in (numbers.missing, numbers.invented))
     return SpanChanges(
-        (*(addresses[0] - addresses[1]), *(number.text for number in numbers.missing)),
-        (*(addresses[1] - addresses[0]), *(number.text for number in numbers.invented)),
+        (*(addresses[0] - addresses[1]), *missing), (*(addresses[1] - addresses[0]), *invented), (*missing, *invented)
     )
 
 

@@ -68,17 +68,20 @@ class TranslatorConfig(TranslationOptions):
         if 0 < self.max_target_tokens <= self.search.min_tokens:
             raise ConfigError(f"min_tokens={self.search.min_tokens} exceeds {self.max_target_tokens - 1}; choose fewer")
         if self.terminology.requires_phrases and (self.search.groups > 1 or self.search.sampling):
-            raise ConfigError("glossary and protected spans need a beam; leave out groups and sampling")
-        if self.task and "tags" in self.terminology.protected:
+            raise ConfigError("a glossary needs a beam; leave out groups and sampling")
+        if self.task and "tags" in (self.terminology.protected or ()):
             raise ConfigError("tags are restored by their positions in the line, which a task shifts; leave one out")
 
     def completed(self, models: Sequence[Transformer], target: Tokenizer, *, on_gpu: bool) -> "TranslatorConfig":
         """Returns the options with the defaults and limits that depend on the models and on their target tokenizer."""
         source_positions = min(model.src_pos.seq_len for model in models)
         target_positions = min(model.tgt_pos.seq_len for model in models)
+        protected = self.terminology.protected
+        if protected is None and self.task:  # the text of a task need not be kept
+            protected = ()
         return replace(
             self,
-            terminology=replace(self.terminology, normalize=target.normalize),
+            terminology=replace(self.terminology, normalize=target.normalize, protected=protected),
             max_source_tokens=min(self.max_source_tokens or source_positions, source_positions),
             max_target_tokens=min(self.max_target_tokens or target_positions, target_positions),
             batch_tokens=self.batch_tokens or default_batch_tokens(self.search.beam, on_gpu=on_gpu),

@@ -71,7 +71,17 @@ def coverage_penalties(
         batch_tokens: Maximum number of tokens of the longer side in a batch, padding included.
         device: Device of the models.
     """
-    penalties: dict[int, float] = {}
+    return list(map(coverage_penalty, batched_alignment_weights(models, pairs, batch_tokens, device)))
+
+
+def batched_alignment_weights(
+    models: Sequence[Transformer],
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    batch_tokens: int,
+    device: torch.device,
+) -> list[Float[Tensor, "T S"]]:
+    """Computes the weights by which pairs are aligned, see `coverage_penalties`."""
+    by_pair: dict[int, Tensor] = {}
     order = sorted(range(len(pairs)), key=lambda index: -max(map(len, pairs[index])))
     while order:
         size = max(1, batch_tokens // max(map(len, pairs[order[0]])))
@@ -87,8 +97,8 @@ def coverage_penalties(
         )
         for row, index in enumerate(batch):
             n_source, n_target = map(len, pairs[index])
-            penalties[index] = coverage_penalty(weights[row, :n_target, :n_source])
-    return [penalties[index] for index in range(len(pairs))]
+            by_pair[index] = weights[row, :n_target, :n_source]
+    return [by_pair[index] for index in range(len(pairs))]
 
 
 def decoder_inputs(tokens: Sequence[int], length: int, first: int | None = BOS_ID) -> list[int]:

@@ -6,7 +6,7 @@ Positions are counted in units. A unit is a word (a run of letters and digits), 
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -16,8 +16,12 @@ import regex
 from transformer.text.line_splitting import merge_overlapping
 from transformer.text.markup import BLOCK_ELEMENTS, TAG, Token, markup_tokens, matching_tags
 from transformer.text.sentences import Span
+from transformer.text.substitution import BREAK, MARK
 
 UNIT: Final = re.compile(r"\w+|[^\w\s]")
+_MARKS: Final = re.compile(f"([{MARK}])")
+_BREAK: Final = re.compile(f"[{BREAK}]")
+_TAG_OR_MARK: Final = regex.compile(f"{TAG.pattern}|[{MARK}]")
 _MASKED: Final = "\ud800"
 """Lone surrogate, which does not occur in text; it masks the characters of tags."""
 MAX_DEPTH: Final = 100
@@ -89,15 +93,25 @@ class TagFreeLine:
     offsets: Sequence[int] = ()
     indivisible: regex.Pattern[str] | None = None
 
+    @property
+    def needs_alignment(self) -> bool:
+        """Whether an element is at neither end of the line, and does not enclose it."""
+        n_units = max(self.merged_ids, default=-1) + 1
+        edges = (0, 0), (0, n_units), (n_units, n_units)
+        return any(element.children or (element.start, element.end) not in edges for element in self.elements)
 
-def strip_tags(line: str, indivisible: regex.Pattern[str] | None = None) -> TagFreeLine:
+
+def strip_tags(line: str, indivisible: regex.Pattern[str] | None = None, *, has_tags: bool = True) -> TagFreeLine:
     """Removes the tags of a line. A tag without a matching opening or closing tag is treated as unpaired.
+
+    So are the marks of hidden spans.
 
     Args:
         line: Line with tags.
         indivisible: Pattern of spans, in the line without tags and in its translation, that tags must not split.
+        has_tags: Whether tags are removed, and not marks alone.
     """
-    tokens = markup_tokens(line, "inline")
+    tokens = [*_with_marks(markup_tokens(line, "inline") if has_tags else [Token("text", line)])]
     if all(token.kind == "text" for token in tokens):
         return TagFreeLine(line)
     spaces_after = [True]
@@ -116,6 +130,17 @@ def strip_tags(line: str, indivisible: regex.Pattern[str] | None = None) -> TagF
     offsets = [tag.offset - indent for tag in tags]
     elements = tuple(_build_tree(tags, units))
     return TagFreeLine(text.strip(), merged_ids, elements, [tag.token.source for tag in tags], offsets, indivisible)
+
+
+def _with_marks(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yields tokens, with marks of hidden spans as tags of their own."""
+    for token in tokens:
+        if token.kind != "text":
+            yield token
+            continue
+        for part in filter(None, _MARKS.split(token.source)):
+            is_mark = _MARKS.fullmatch(part)
+            yield Token("empty", part, "br" if _BREAK.match(part) else part) if is_mark else Token("text", part)
 
 
 @dataclass(frozen=True)
@@ -191,7 +216,7 @@ def tagged_word_ids(text: str, tagged: str) -> list[int]:
 
     Words are separated by white space.
     """
-    masked = TAG.sub(lambda tag: re.sub(r"\S", _MASKED, tag.group()), tagged)
+    masked = _TAG_OR_MARK.sub(lambda tag: re.sub(r"\S", _MASKED, tag.group()), tagged)
     word_ids = [number for number, word in enumerate(masked.split()) for character in word if character != _MASKED]
     lengths = [len(word) for word in text.split()]
     return [word_ids[start] for start in accumulate(lengths[:-1], initial=0) if start < len(word_ids)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from transformer.decoding import RETRY_NGRAM, Search
-from transformer.pipelines.translation.assemble import Assembler
+from transformer.pipelines.translation.assemble import Assembler, restore_originals
 from transformer.pipelines.translation.checks import (
     CheckedLine,
     Checker,
@@ -25,10 +25,11 @@ from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment, SegmentSearcher, group_by_line
 from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
-from transformer.text.substitution import SubstitutedLine
+from transformer.text.substitution import HIDING_ATTEMPTS, SubstitutedLine
 
 RETRY_WITHOUT_PAIRS: Final = 2
 """Length of the n-grams that may not be repeated where a word was."""
+_CHANGES: Final = (Problem.CHANGES_SPANS, Problem.CHANGES_NUMBERS)
 ATTEMPTS: Final = 2
 """Number of choices of substitutes that a line is translated with, one after another until one is kept."""
 CONFIDENT: Final = -0.8
@@ -46,7 +47,7 @@ class Attempt:
         search: Options of the search.
         note: Flag of the translation if it is taken.
         known: Results of segments that need no second search, by their places.
-        substituted: What stands for the numbers and addresses of the line; None if it is the line itself.
+        substituted: What stands for the numbers of the line; None if it is the line itself.
     """
 
     line: SegmentedLine
@@ -109,12 +110,15 @@ class Retrier:
         elif checked.problem is Problem.REPEATS_WORD:
             note = "the first translation repeated a word; searched again"
             attempt = Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
-        elif checked.problem is Problem.CHANGES_SPANS:
+        elif checked.problem is Problem.CHANGES_SPANS and line.hidden:
+            attempt = Attempt(self.segmenter.substituted(line, line.text, HIDING_ATTEMPTS - 1), search)
+        elif checked.problem in _CHANGES:
             languages = self.config.source_language, self.config.target_language
-            substituted = SubstitutedLine.of(line.text, checked.changes.missing, number, languages)
+            substituted = SubstitutedLine.of_numbers(line.text, checked.changes.missing, number, languages)
             if substituted is None:
                 return None
-            attempt = Attempt(self.segmenter.substituted(line, substituted.text), search, substituted=substituted)
+            segmented = self.segmenter.substituted(line, substituted.text, number)
+            attempt = Attempt(segmented, search, substituted=substituted)
         else:
             return None
         return replace(attempt, line=self._limited(attempt.line, checked.searched))
@@ -177,37 +181,39 @@ class Retrier:
             ]
             (translation,) = self.assembler.assemble([line], [searched])
         if attempt.substituted is not None:
-            restored = restore_originals(attempt.substituted, translation)
+            restored = restore_if_complete(attempt.substituted, translation)
             if restored is None:
                 return None
+            translation = restored
+        if first.problem in _CHANGES:
             line = replace(line, text=first.line.text, unseen=first.line.unseen, outer=first.line.outer)
-            translation = restored.with_outer_space(line.text, *line.outer)
+            translation = translation.with_outer_space(line.text, *line.outer)
         (finished,) = self.checker.check([line], [searched], [translation])
         return finished
 
 
-def restore_originals(substituted: SubstitutedLine, translation: Translation) -> Translation | None:
+def restore_if_complete(substituted: SubstitutedLine, translation: Translation) -> Translation | None:
     """Restores the originals in a translation; None unless its best text has each substitute once.
 
     Args:
         substituted: Line with substitutes.
         translation: Translation of it; alternatives that lost a substitute are dropped.
     """
-    texts = [(other, substituted.restore(other.text)) for other in translation.alternatives]
-    if not texts[0][1]:
+    complete = tuple(other for other in translation.alternatives if substituted.is_complete(other.text))
+    if not substituted.is_complete(translation.text):
         return None
-    alternatives = tuple(replace(other, text=text) for other, text in texts if text)
-    maps = substituted.map_words(translation.text)
-    seen = translation.words or ([*range(len(maps[0]))], [*range(len(maps[1]))])
-    words = [maps[0][word] for word in seen[0]], [maps[1][word] for word in seen[1]]
-    is_same = translation.words is None and words == seen
-    return replace(translation, alternatives=alternatives, words=None if is_same else words)
+    return restore_originals(substituted, replace(translation, alternatives=complete))
 
 
 def _is_better(second: CheckedLine, first: CheckedLine) -> bool:
-    """Whether a second translation has no problem, or a lesser one; some of its segments may loop less than before."""
+    """Whether a second translation has no problem, or a lesser one, or has lost fewer spans.
+
+    Some segments of one that looped may loop less than before.
+    """
     if first.problem is Problem.DEGENERATE:
         return any(segment.retried for segment in second.searched)
+    if first.problem is second.problem is Problem.CHANGES_SPANS:
+        return len(second.changes.missing) < len(first.changes.missing)
     return second.problem is None or (first.problem is not None and second.problem > first.problem)
 
 

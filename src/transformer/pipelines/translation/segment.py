@@ -16,7 +16,8 @@ from transformer.text.case import ALL_CASES, LetterCase, Truecased, Truecaser, m
 from transformer.text.line_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentences import Span, has_letter, sentence_spans
-from transformer.text.spans import without_addresses
+from transformer.text.spans import decode_letters, split_marks, without_addresses
+from transformer.text.substitution import NAMES, SubstitutedLine
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -56,16 +57,17 @@ class SegmentedLine:
     """A line with the segments that are translated, and what is needed to make one line of their translations again.
 
     Attributes:
-        text: The line as given, without the outer white space.
-        tag_free: The line without the tags that are restored at the end.
+        text: The line as given, without `outer`.
+        tag_free: The line with hidden spans, without the tags that are restored at the end.
         split: How the line, with the task, is split into segments.
         segments: Segments in order; a line that is empty or copied has none.
-        outer: White space and invisible characters before and after the line.
+        outer: White space, invisible characters and marks such as bullets before and after the line.
         is_copied: Whether the line is its own translation.
         too_long: What makes a copied line too long to be translated, for its readers; empty if nothing does.
         unseen: Characters that did not occur in training.
         prefix: Text that the translation must begin with.
         truecased: The line without tags in the case that the model sees; None for one that was not changed.
+        hidden: The line with substitutes for its spans that are kept; None if it has none.
     """
 
     text: str
@@ -78,6 +80,18 @@ class SegmentedLine:
     unseen: tuple[str, ...] = ()
     prefix: str = ""
     truecased: Truecased | None = None
+    hidden: SubstitutedLine | None = None
+
+    @property
+    def needs_alignment(self) -> bool:
+        """Whether parts of the translation get a place or a case by the words that they come from."""
+        has_inner_case = self.truecased is not None and not all(run.is_whole for run in self.truecased.runs)
+        return has_inner_case or bool(self.tag_free.elements and self.tag_free.needs_alignment)
+
+    def without_outer(self, translation: str) -> str:
+        """Returns a translation without what stands before and after the line."""
+        before, after = self.outer
+        return translation.removeprefix(before).removesuffix(after)
 
     @property
     def number(self) -> int:
@@ -96,6 +110,7 @@ class Segmenter:
         phrases: Tokenizer of the terminology's phrases.
         unseen: Finds characters that did not occur in training.
         truecaser: Writes capitals in ordinary case.
+        names: Names that the models copy.
     """
 
     config: TranslatorConfig
@@ -104,9 +119,10 @@ class Segmenter:
     phrases: PhraseTokenizer
     unseen: UnseenCharacters
     truecaser: Truecaser
+    names: Sequence[str] = ()
 
     def segment(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first_line: int = 0, attempt: int = 0
     ) -> list[SegmentedLine]:
         """Splits each line into its segments.
 
@@ -114,6 +130,7 @@ class Segmenter:
             lines: Lines of text, without line ends.
             prefixes: Beginning of the translation of each line; its sentences are those of the first segments.
             first_line: Number of lines before these, from which the random streams are numbered.
+            attempt: Number of the way in which spans are hidden, see `SubstitutedLine.hiding`.
 
         Raises:
             DataError: The numbers of prefixes and lines differ.
@@ -122,17 +139,23 @@ class Segmenter:
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; give one prefix per line")
         starts = [""] * len(lines) if prefixes is None else prefixes
-        outer_spaces = [split_outer_space(line) for line in lines]
-        tag_free = [self.config.terminology.tag_free(line) for _, line, _ in outer_spaces]
-        contents = [self._content(line.text) for line in tag_free]
-        too_long = [self._too_long(line.text) for line in tag_free]
+        outer = [self._split_outer(line, start) for line, start in zip(lines, starts, strict=True)]
+        too_long = [self._too_long(line) for _, line, _ in outer]
         is_copied = [
-            bool(too_long[i]) or (self._is_copied(text) and not (prefixes and prefixes[i]))
-            for i, text in enumerate(contents)
+            bool(long) or (self._is_copied(line) and not start)
+            for (_, line, _), long, start in zip(outer, too_long, starts, strict=True)
+        ]
+        hidden = [
+            None if copied or start else self._hide(line, attempt)
+            for (_, line, _), copied, start in zip(outer, is_copied, starts, strict=True)
+        ]
+        tag_free = [
+            self.config.terminology.tag_free(substituted.text if substituted else line)
+            for (_, line, _), substituted in zip(outer, hidden, strict=True)
         ]
         truecased = [
-            None if copied or start else self._truecase(line.text)
-            for line, copied, start in zip(tag_free, is_copied, starts, strict=True)
+            None if copied or start else self._truecase(line.text, substituted)
+            for line, substituted, copied, start in zip(tag_free, hidden, is_copied, starts, strict=True)
         ]
         seen = [(changed or line).text for changed, line in zip(truecased, tag_free, strict=True)]
         texts = [
@@ -151,9 +174,10 @@ class Segmenter:
                 () if is_copied[number] else self.unseen.find(self._content(seen[number])),
                 start,
                 truecased[number],
+                hidden[number],
             )
             for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
-                zip(outer_spaces, tag_free, self._split(texts), starts, strict=True)
+                zip(outer, tag_free, self._split(texts), starts, strict=True)
             )
         ]
 
@@ -163,24 +187,42 @@ class Segmenter:
         segments = self._segments(split, tokens, line.prefix, line.number)
         return replace(line, split=split, segments=tuple(segments))
 
-    def substituted(self, line: SegmentedLine, text: str) -> SegmentedLine:
-        """Segments a text that replaces a line, with the line's random streams."""
-        return self.segment([text], None, line.number)[0]
+    def substituted(self, line: SegmentedLine, text: str, attempt: int) -> SegmentedLine:
+        """Segments a text that replaces a line, with the line's random streams, and its spans hidden in another way."""
+        return self.segment([text], None, line.number, attempt)[0]
+
+    def _split_outer(self, line: str, prefix: str) -> tuple[str, str, str]:
+        """Splits a line into what stays before it, what is translated, and what stays after it."""
+        before, text, after = split_outer_space(line)
+        if prefix or not self.config.terminology.kinds:
+            return before, text, after
+        code = self.tokenizers.source.language_prefix(text)
+        first, inner, last = ("", text, "") if code else split_marks(text)
+        if "entities" in self.config.terminology.kinds:
+            inner = decode_letters(inner)
+        return before + first, inner, last + after
+
+    def _hide(self, line: str, attempt: int) -> SubstitutedLine | None:
+        """Returns a line with substitutes for its spans that are kept; None if it has none."""
+        terminology = self.config.terminology
+        if not terminology.may_have_spans(line):
+            return None
+        return SubstitutedLine.hiding(line, terminology.span_pattern, self.names, attempt)
 
     def _content(self, text: str) -> str:
         """Returns a text without the language code before it."""
         code = self.tokenizers.source.language_prefix(text)
         return text[len(code) :].strip() if code else text
 
-    def _truecase(self, text: str) -> Truecased | None:
+    def _truecase(self, text: str, hidden: SubstitutedLine | None) -> Truecased | None:
         """Returns a text in ordinary case; None if it is, or if the model knows its case."""
         config = self.config
         if config.case == "keep" or config.task or config.source_text is None or not may_be_changed(text):
             return None
         cases: list[LetterCase] = [case for case in ALL_CASES if not config.source_text.has_case(case)]
         code = self.tokenizers.source.language_prefix(text)
-        terms = [source for source, _ in config.terminology.terms(text)]
-        truecased = self.truecaser.truecase(text, cases, [(0, len(code)), *kept_spans(text, terms)])
+        kept = [source for source, _ in config.terminology.terms(text)] + (hidden.words if hidden else [])
+        truecased = self.truecaser.truecase(text, cases, [(0, len(code)), *kept_spans(text, kept)])
         return truecased if truecased.runs else None
 
     def _too_long(self, text: str) -> str:
@@ -197,12 +239,13 @@ class Segmenter:
     def _sentence_spans(self, text: str) -> list[Span]:
         return sentence_spans(text, self.config.source_language)
 
-    def _is_copied(self, text: str) -> bool:
-        """Whether a text without tags and language code is its own translation: there is nothing to translate."""
+    def _is_copied(self, line: str) -> bool:
+        """Whether a line is its own translation: there is nothing to translate."""
         config, source_text = self.config, self.config.source_text
-        if not config.copy or self._content(config.task).strip() or config.terminology.terms(text):
+        if not config.copy or self._content(config.task).strip() or config.terminology.terms(line):
             return False
-        rest = without_addresses(text)
+        text = self._content(line)
+        rest = without_addresses(config.terminology.span_pattern.sub("", text))
         if has_letter(rest):
             return False
         learned = source_text is not None and source_text.has_text_without_letters
@@ -313,3 +356,9 @@ def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
             start, characters = end, 0
         characters += len(text)
     return encoded + tokenizer.encode_batch(texts[start:])
+
+
+def copied_names(tokenizers: TokenizerPair) -> list[str]:
+    """Returns names that models copy, those first that are single tokens on both sides."""
+    sides = tokenizers.source, tokenizers.target
+    return sorted(NAMES, key=lambda name: sum(len(tokenizer.encode(name)) for tokenizer in sides))

@@ -13,8 +13,11 @@ import regex
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.inline_tags import TagFreeLine, strip_tags
 from transformer.text.normalization import normalize_spaces
-from transformer.text.spans import PATTERNS
+from transformer.text.spans import KEPT_KINDS, PATTERNS, kept_pattern
+from transformer.text.substitution import MARK
 
+_MAY_HAVE_SPANS: Final = regex.compile(r"[%{$&_\\@#</\d]|[.][a-z]|[^\x00-\u024f]")
+_TAG_OR_MARK: Final = regex.compile(f"[<{MARK}]")
 TERMINOLOGY_BEAM: Final = 8
 """Beam size for required phrases where none is chosen: greedy search places them badly."""
 
@@ -28,9 +31,9 @@ class Terminology:
         glossary: Pairs of source term and target term. If the source term occurs in a line as whole words, the target
             term must occur in its translation as whole words. Kinds of white space and invisible characters make no
             difference in a source term.
-        protected: Kinds of spans that must occur in the translation unchanged, as often as in the line:
-            placeholders (`{name}`, `%s`, `${x}`), entities (`&amp;`), urls (and mail addresses) and numbers; and tags
-            (`<b>`), which are removed before translation and restored after it.
+        protected: Kinds of spans that must occur in the translation unchanged, as often as in the line, see
+            `PATTERNS`; None for all but numbers. Tags (`<b>`) are removed before translation and restored after it, and
+            words that the model copies stand for other spans.
         normalize: Normalization of the target tokenizer, e.g. to lower case.
 
     Raises:
@@ -40,12 +43,12 @@ class Terminology:
 
     banned: Sequence[str] = ()
     glossary: Sequence[tuple[str, str]] = ()
-    protected: Sequence[str] = ()
+    protected: Sequence[str] | None = None
     normalize: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         """Validates the constraints."""
-        for kind in self.protected:
+        for kind in self.kinds:
             if kind not in PATTERNS:
                 raise ConfigError(f"protected={kind!r} is unknown; choose from {', '.join(sorted(PATTERNS))}")
         for phrase in [*self.banned, *(term for pair in self.glossary for term in pair)]:
@@ -59,13 +62,18 @@ class Terminology:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is any constraint."""
-        return bool(self.banned or self.glossary or self.protected)
+        """Whether there is any constraint beside the default."""
+        return bool(self.banned or self.glossary or self.protected is not None)
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of spans that are kept."""
+        return KEPT_KINDS if self.protected is None else self.protected
 
     @property
     def requires_phrases(self) -> bool:
-        """Whether the search may have to generate required phrases; tags are restored afterwards and do not count."""
-        return bool(self.glossary or set(self.protected) - {"tags"})
+        """Whether the search may have to generate required phrases; spans are restored afterwards and do not count."""
+        return bool(self.glossary)
 
     def terms(self, line: str) -> list[tuple[str, str]]:
         """Returns the glossary entries whose source term occurs in a line; a longer term hides those within it."""
@@ -75,19 +83,14 @@ class Terminology:
         return [(source, self._targets[source]) for source in sources]
 
     def protected_spans(self, line: str) -> list[str]:
-        """Returns the protected spans of a line, in order, normalized as in a translation."""
-        if self._span_pattern is None:
-            return []
-        return [self.normalize(match.group()) for match in self._span_pattern.finditer(line)]
-
-    def joined_spans(self, line: str) -> set[str]:
-        """Returns the protected spans of a line that follow a character other than a space."""
-        matches = self._span_pattern.finditer(line) if self._span_pattern else ()
-        return {self.normalize(match.group()) for match in matches if line[: match.start()][-1:].strip()}
+        """Returns the protected spans of a line, in order."""
+        return [match.group() for match in self.span_pattern.finditer(line)]
 
     def tag_free(self, line: str) -> TagFreeLine:
         """Removes the tags of a line if tags are protected; they must not split protected spans or entities."""
-        return strip_tags(line, self._indivisible) if "tags" in self.protected else TagFreeLine(line)
+        if not _TAG_OR_MARK.search(line):
+            return TagFreeLine(line)
+        return strip_tags(line, self._indivisible, has_tags="tags" in self.kinds)
 
     def count_spans(self, text: str, *, allow_split: bool = False) -> Counter[str]:
         """Counts the occurrences of each protected span of a text, including tags.
@@ -97,41 +100,51 @@ class Terminology:
             allow_split: Whether a span with a tag inside counts.
         """
         tag_free = self.tag_free(text)
-        spans = [match.span() for match in self._span_pattern.finditer(tag_free.text)] if self._span_pattern else []
+        spans = [match.span() for match in self.span_pattern.finditer(tag_free.text)]
         counted = [
-            self.normalize(tag_free.text[start:end])
+            tag_free.text[start:end]
             for start, end in spans
             if allow_split or bisect_right(tag_free.offsets, start) == bisect_left(tag_free.offsets, end)
         ]
         return Counter([*tag_free.tags, *counted])
 
     def required_phrases(self, line: str) -> dict[str, int]:
-        """Returns the phrases that the translation of a line must contain, and how often.
+        """Returns the phrases that the translation of a line must contain, and how often: each term once."""
+        return {target: 1 for _, target in self.terms(line)}
 
-        A span is required as often as it occurs in the line, a term once.
-        """
-        terms = Counter({target for _, target in self.terms(line)})
-        return dict(Counter(self.protected_spans(line)) | terms)
+    def may_have_spans(self, text: str) -> bool:
+        """Whether a text may have protected spans, at first sight."""
+        return bool(self.kinds) and _MAY_HAVE_SPANS.search(text) is not None
 
-    def violations(self, line: str, translation: str) -> list[str]:
-        """Describes what a translation lacks, has too often, or must not contain; empty if nothing.
+    def changed_spans(self, line: str, translation: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Returns the protected spans that a translation lacks, and those that it adds.
 
         Args:
             line: Source line, with tags.
             translation: Translation, with tags.
         """
-        if not self.is_active:
+        if not self.may_have_spans(line) and not self.may_have_spans(translation):
+            return (), ()
+        counts = self.count_spans(line, allow_split=True)
+        counts.subtract(self.count_spans(translation))
+        return [*(counts).elements()], [*(-counts).elements()]
+
+    def violations(self, line: str, translation: str) -> list[str]:
+        """Describes the terms that a translation lacks and the phrases that it must not contain; empty if nothing.
+
+        Args:
+            line: Source line, with tags.
+            translation: Translation, with tags.
+        """
+        if not self.glossary and not self.banned:
             return []
-        missing, text = self.count_spans(line, allow_split=True), self.tag_free(translation).text
-        missing.subtract(self.count_spans(translation))
-        problems = [f"{span!r} is missing" for span, count in missing.items() if count > 0]
-        problems += [f"{span!r} occurs more often than in the source" for span, count in missing.items() if count < 0]
-        problems += [
+        text = self.tag_free(translation).text
+        problems = [
             f"{term!r} is not translated as {target!r}"
             for term, target in self.terms(self.tag_free(line).text)
             if not _contains(text, target)
         ]
-        unprotected = self._span_pattern.sub(" ", text) if self._span_pattern else text
+        unprotected = self.span_pattern.sub(" ", text)
         banned = [phrase for phrase in self.banned if _contains(unprotected, self.normalize(phrase))]
         return problems + [f"the banned phrase {phrase!r} occurs" for phrase in banned]
 
@@ -147,13 +160,13 @@ class Terminology:
     @cached_property
     def _indivisible(self) -> regex.Pattern[str]:
         """Spans that tags must not split: protected ones, and entities."""
-        kinds = {*self.protected, "entities"} - {"tags"}
+        kinds = {*self.kinds, "entities"} - {"tags"}
         return regex.compile("|".join(pattern for kind, pattern in PATTERNS.items() if kind in kinds))
 
     @cached_property
-    def _span_pattern(self) -> regex.Pattern[str] | None:
-        chosen = [pattern for kind, pattern in PATTERNS.items() if kind in self.protected]
-        return regex.compile("|".join(chosen)) if chosen else None
+    def span_pattern(self) -> regex.Pattern[str]:
+        """Pattern of the protected spans."""
+        return kept_pattern(self.kinds)
 
 
 @dataclass

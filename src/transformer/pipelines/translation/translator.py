@@ -26,7 +26,7 @@ from transformer.pipelines.translation.search import (
     group_by_line,
     make_generators,
 )
-from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
+from transformer.pipelines.translation.segment import SegmentedLine, Segmenter, copied_names
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.truecasing import make_truecaser
 from transformer.pipelines.translation.unseen import UnseenCharacters
@@ -69,7 +69,7 @@ class Translator:
             `max_source_tokens`.
 
     Raises:
-        ConfigError: The terminology requires phrases, but there is a shortlist, groups or sampling; or coverage is
+        ConfigError: The terminology has terms, but there is a shortlist, groups or sampling; or coverage is
             combined with models that tokenize sources differently; or `search.min_tokens` exceeds the positions; or
             another option is invalid.
 
@@ -109,6 +109,7 @@ class Translator:
         self.config = self._options_of_call()
         source_text = self.config.source_text
         self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
+        self._names = copied_names(tokenizers)
         self._truecaser = make_truecaser(tokenizers.source, self.config.source_language)
         self.aligner = Aligner(self.model, tokenizers, self.device)
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
@@ -303,12 +304,14 @@ class Translator:
         if options.search.coverage and any(retokenize is not keep_tokens for retokenize in self.retokenizers):
             raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
         if options.terminology.requires_phrases and self.shortlist:
-            raise ConfigError("glossary and protected spans may need words that the shortlist lacks; leave one out")
+            raise ConfigError("a glossary may need words that the shortlist lacks; leave one out")
         banned = *map(tuple, options.search.banned), *self._phrases.banned(options.terminology)
         return replace(options, search=replace(options.search, banned=banned))
 
     def _segmenter(self, options: TranslatorConfig) -> Segmenter:
-        return Segmenter(options, self.tokenizers, self.sources, self._phrases, self._unseen, self._truecaser)
+        return Segmenter(
+            options, self.tokenizers, self.sources, self._phrases, self._unseen, self._truecaser, self._names
+        )
 
     @property
     def segmenter(self) -> Segmenter:

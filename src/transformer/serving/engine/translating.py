@@ -70,7 +70,7 @@ def _terminology_of(options: TranslateTaskOptions) -> Terminology | None:
         ServiceError: A term or the kind of a span is invalid.
     """
     try:
-        terminology = Terminology(options.banned, options.glossary, options.protected)
+        terminology = Terminology(options.banned, options.glossary, options.protected or None)
     except (ConfigError, DataError) as error:
         raise options.refusal(error) from error
     return terminology if terminology.is_active else None

@@ -38,7 +38,7 @@ class TranslateFields(BaseModel):
         Doc("target terms by source term, or the identifier of a glossary that was stored by `/v2/glossaries`"),
     ] = None
     protected: Annotated[
-        list[str], Doc("kinds of spans to keep unchanged: placeholders, tags, entities, urls, numbers")
+        list[str], Doc("kinds of spans to keep unchanged, see `--protect`; all but numbers if empty")
     ] = Field(default_factory=list[str])
     banned: Annotated[list[str], Doc("words and phrases that must not occur")] = Field(default_factory=list[str])
     pivot: Annotated[bool, Doc("whether a pair without a model may be translated through a third language")] = False

@@ -213,8 +213,8 @@ def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Seq
         ({"search": Search(min_tokens=20), "max_target_tokens": 20}, "min_tokens=20 exceeds 19; choose fewer"),
         ({"task": "a: ", "terminology": Terminology(protected=["tags"])}, "which a task shifts; leave one out"),
         (
-            {"search": Search(sampling=Sampling()), "terminology": Terminology(protected=["urls"])},
-            "need a beam; leave out groups and sampling",
+            {"search": Search(sampling=Sampling()), "terminology": Terminology(glossary=[("a", "b")])},
+            "a glossary needs a beam; leave out groups and sampling",
         ),
     ],
 )
