@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from transformer.serving.access import Access
 from transformer.serving.app import create_app
@@ -10,7 +11,7 @@ from transformer.serving.glossaries import Glossaries
 from transformer.serving.log import ServerLog
 from transformer.serving.metrics import ServerMetrics
 from transformer.serving.operations import Services
-from transformer.serving.server import StoppableServer, bind
+from transformer.serving.server import StoppableServer, allow_connections, bind
 from transformer.serving.settings import ServerSettings
 from transformer.serving.translation import TranslationService
 from transformer.serving.usage import CountedEngine
@@ -25,6 +26,10 @@ def run(settings: ServerSettings) -> None:
     """
     access, log, metrics = Access(settings), ServerLog(settings.log), ServerMetrics()
     listener = bind(settings.host, settings.port)
+    connections = allow_connections(settings.limits.connections)
+    if connections < settings.limits.connections:
+        log.write("fewer connections", connections=connections, because="the system limits open files (ulimit -Hn)")
+        settings = replace(settings, limits=replace(settings.limits, connections=connections))
     engine = ProcessEngine(settings, metrics)
     engine.start()
     counted = CountedEngine(engine)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import time
@@ -23,6 +24,21 @@ BACKLOG: Final = 2048
 """Connections that the operating system keeps until they are accepted."""
 LAST_REQUESTS_SECONDS: Final = 0.5
 """Time after the signal to stop in which open connections may send a request that they had begun."""
+
+RESERVED_FILES: Final = 128
+"""Open files beside connections: those of the processes of models, of logs, and of connections to be refused."""
+SECONDS_BETWEEN_FAILURES: Final = 1.0
+"""Minimum time between two logged failures of the event loop, which may come in thousands."""
+
+
+def allow_connections(n: int) -> int:
+    """Raises the limit on open files to what connections need, and returns how many of them the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = n + RESERVED_FILES
+    if resource.RLIM_INFINITY != soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return n if soft == resource.RLIM_INFINITY else max(1, min(n, soft - RESERVED_FILES))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -77,10 +93,12 @@ class StoppableServer(uvicorn.Server):
         self._reloading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._next_failure, self._n_unlogged = 0.0, 0
 
     async def serve_and_close(self, listener: socket.socket) -> None:
         """Serves until a signal, answers what was accepted, and closes the engine."""
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._log_failure)
         try:
             await self._engine.open()
             if self._settings.watch_seconds:
@@ -135,6 +153,18 @@ class StoppableServer(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _log_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Logs a failure that no request has caused, such as too many open files; at most one a second."""
+        if time.monotonic() < self._next_failure:
+            self._n_unlogged += 1
+            return
+        fields = {"message": context["message"], "unlogged": self._n_unlogged or None}
+        self._next_failure, self._n_unlogged = time.monotonic() + SECONDS_BETWEEN_FAILURES, 0
+        if (error := context.get("exception")) is None:
+            self._log.write("failure", **fields)
+        else:
+            self._log.failure("failure", error, **fields)
 
     def _begin_reload(self) -> None:
         self._begin(self._reload(with_keys=True))

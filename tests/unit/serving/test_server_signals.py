@@ -1,18 +1,26 @@
 """Starts and ends of the server as a process of its own, with an engine without models."""
 
+import asyncio
 import http.client
+import io
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from serving_fakes import FakeEngine
 from serving_http import SECONDS
+from transformer.serving.access import Access
+from transformer.serving.log import ServerLog
+from transformer.serving.server import RESERVED_FILES, StoppableServer
+from transformer.serving.settings import ServerSettings
 
 PROGRAM = """
 import asyncio, sys
@@ -135,3 +143,51 @@ def test_a_used_port_is_told() -> None:
         assert result.returncode == 2
         assert "cannot be used (Address already in use)" in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+def test_connections_stay_below_the_limit_on_open_files() -> None:
+    """Catches connections beyond the limit on open files: nothing is answered, and the log fills the disk."""
+    program = (
+        "import resource\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, (100, {RESERVED_FILES + 20}))\n"
+        "from transformer.serving.run import run\n"
+        "from transformer.serving.settings import ServerSettings\n"
+        "run(ServerSettings(models={}, port=0, log='json'))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with ExitStack() as stack:
+        stack.callback(process.communicate)
+        stack.callback(process.kill)
+        port = int(process.stdout.readline().rpartition(":")[2])
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), SECONDS))
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        stack.callback(connection.close)
+        connection.request("GET", "/live")
+        assert connection.getresponse().status == 200
+        process.send_signal(signal.SIGTERM)
+        events = [json.loads(line) for line in process.stderr]
+    assert events[0]["event"] == "fewer connections"
+    assert events[0]["connections"] == 20
+    assert "failure" not in {event["event"] for event in events}
+
+
+async def _never_called(*_: object) -> None:
+    raise AssertionError
+
+
+def test_failures_of_the_event_loop_are_logged_once_a_second() -> None:
+    """Catches thousands of equal lines a second, and failures that are not logged at all."""
+    stream = io.StringIO()
+    engine, settings, log = FakeEngine(), ServerSettings(models={}), ServerLog("json", stream)
+    server = StoppableServer(_never_called, settings, engine, Access(settings), log)
+    with closing(asyncio.new_event_loop()) as loop:
+        for _ in range(1000):
+            server._log_failure(loop, {"message": "accept", "exception": OSError()})
+        server._next_failure = 0.0
+        server._log_failure(loop, {"message": "another"})
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["message"], first["error"]) == ("accept", "OSError")
+    assert (second["message"], second["unlogged"]) == ("another", 999)
