@@ -63,6 +63,21 @@ def test_a_changed_folder_is_loaded_without_losing_a_request(expected: list[str]
     run_with_engine({"m": folder}, check)
 
 
+def test_an_unloaded_model_is_described_as_its_folder_is(folder: Path) -> None:
+    """Catches a description that stays that of a folder which was swapped and swapped back."""
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        await load(engine)
+        before = engine.models["m"].size
+        engine._models["m"].unload()
+        for content in ("changed", ""):
+            (folder / "note").write_text(content) if content else (folder / "note").unlink()
+            await engine.reload()
+            assert engine.models["m"].size == before + len(content)
+
+    run_with_engine({"m": folder}, check)
+
+
 @pytest.mark.slow
 def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], folder: Path) -> None:
     """Catches a reload that ends a working model for one that cannot be loaded."""

@@ -112,6 +112,7 @@ class ServedModel:
         if facts["fingerprint"] == (self._tried if self._process is None else self._loaded):
             self._problem = self._problem if self._process is None else ""
         elif self._process is None:
+            self._tried = facts["fingerprint"]
             self.info, self._problem, self._failed_at = _model_info(self.info.name, facts), "", -math.inf
         elif facts["fingerprint"] != self._tried:
             self._tried = facts["fingerprint"]
