@@ -40,7 +40,7 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True)
-class DatasetMix:
+class ExampleGroup:
     """Consecutive examples of a dataset that are seen equally often.
 
     Attributes:
@@ -63,8 +63,8 @@ class Dataset(Protocol):
         ...
 
     @property
-    def mix(self) -> tuple[DatasetMix, ...]:
-        """The parts of the dataset in order, with their weights; if empty, each example is seen once per epoch."""
+    def mix(self) -> tuple[ExampleGroup, ...]:
+        """The groups of the dataset in order, with their weights; if empty, each example is seen once per epoch."""
         ...
 
     def fetch(self, ids: NDArray[np.integer]) -> Batch:

@@ -27,7 +27,6 @@ B, S, T = 3, 7, 5
 VOCABULARY = 263
 PRESETS = [(name, preset) for name in family_names() for preset in family(name).presets()]
 KINDS_THAT_WRITE = ("encoder-decoder", "language model")
-TEXT_PRESETS = [(name, preset) for name, preset in PRESETS if family(name).reads_text]
 WRITING_PRESETS = [(name, preset) for name, preset in PRESETS if family(name).kind in KINDS_THAT_WRITE]
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -64,7 +63,6 @@ def named(request: pytest.FixtureRequest) -> Named:
 
 
 every_preset = pytest.mark.parametrize("named", PRESETS, indirect=True, ids="-".join)
-text_presets = pytest.mark.parametrize("named", TEXT_PRESETS, indirect=True, ids="-".join)
 writing_presets = pytest.mark.parametrize("named", WRITING_PRESETS, indirect=True, ids="-".join)
 
 

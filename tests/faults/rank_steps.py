@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
-from transformer.interfaces import DatasetMix, LossSum
+from transformer.interfaces import ExampleGroup, LossSum
 from transformer.runtime.allocator import retain_heap
 from transformer.training.config import TrainingConfig, TrainingSettings
 from transformer.training.distributed.data_parallel import distribute_model, gather_on_main
@@ -46,7 +46,7 @@ class Pairs:
         draw = np.random.default_rng(5)
         self.sides = [[draw.integers(4, 29, draw.integers(1, 9)).astype(np.int32) for _ in range(11)] for _ in (0, 1)]
         self.lengths = np.array([[len(row) + 1 for row in side] for side in self.sides], np.int32).T
-        self.mix = (DatasetMix(11),)
+        self.mix = (ExampleGroup(11),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """Returns the padded pairs."""
@@ -57,7 +57,7 @@ class Alike:
     """A dataset of 400 pairs of equal length."""
 
     lengths = np.full((400, 2), 29, np.int32)
-    mix = (DatasetMix(400),)
+    mix = (ExampleGroup(400),)
 
     def fetch(self, ids: np.ndarray) -> PairBatch:
         """Returns the pairs."""

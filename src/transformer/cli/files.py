@@ -83,6 +83,18 @@ def check_new_folder(path: Path, *, may_be_used: bool = False) -> None:
         raise OutputError(path, os.strerror(errno.EACCES), FOLDER_ADVICE)
 
 
+def check_uncompressed(path: Path) -> None:
+    """Checks that the name of an output does not ask for compression.
+
+    Raises:
+        DataError: It does.
+    """
+    from transformer.text.lines import COMPRESSIONS
+
+    if path.suffix in COMPRESSIONS:
+        raise DataError(f"{path}: output cannot be compressed; leave out {path.suffix}")
+
+
 def _check_writable(path: Path) -> None:
     """Checks that a file can be written; it is neither opened nor created.
 
@@ -90,8 +102,7 @@ def _check_writable(path: Path) -> None:
         DataError: The name asks for compression.
         OutputError: The file cannot be written.
     """
-    if path.suffix in (".gz", ".zst"):
-        raise DataError(f"{path}: output cannot be compressed; leave out {path.suffix}")
+    check_uncompressed(path)
     parent = Path(os.path.realpath(path)).parent
     if path.is_dir():
         raise OutputError(path, os.strerror(errno.EISDIR), FILE_ADVICE)

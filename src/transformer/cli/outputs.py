@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from transformer.cli.files import check_uncompressed
 from transformer.cli.streams import check_standard_output
-from transformer.errors import DataError, OutputError
+from transformer.errors import OutputError
 from transformer.storage.atomic import atomic_file, named_errors
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ def open_output(path: Path | None, *, whole: bool = False) -> Generator[BinaryIO
     """
     if path is None:
         yield from _standard_output()
-    elif path.suffix in (".gz", ".zst"):
-        raise DataError(f"{path}: output cannot be compressed; leave out {path.suffix}")
-    elif whole and _is_replaceable(path):
+        return
+    check_uncompressed(path)
+    if whole and _is_replaceable(path):
         with atomic_file(path) as file:
             yield file
     else:

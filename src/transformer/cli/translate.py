@@ -372,9 +372,9 @@ def _available_lines(descriptor: int) -> Iterator[list[bytes]]:
 
     Yields an empty list whenever no more input has arrived yet.
     """
-    from transformer.text.lines import ArrivingLine
+    from transformer.text.lines import LineBuffer
 
-    line = ArrivingLine(MAX_INPUT_CHARACTERS)
+    line = LineBuffer(MAX_INPUT_CHARACTERS)
     while data := os.read(descriptor, READ_BYTES):
         *ends, rest = data.split(b"\n")
         if ends:
@@ -403,7 +403,9 @@ def _progress(input_path: Path | None, output_path: Path | None) -> AbstractCont
 
 def _count_lines(path: Path | None) -> int | None:
     """Returns the number of lines of a file; None if counting them would be slow, or for standard input."""
-    if path is None or not path.is_file() or path.suffix in (".gz", ".zst"):
+    from transformer.text.lines import COMPRESSIONS
+
+    if path is None or not path.is_file() or path.suffix in COMPRESSIONS:
         return None
     with suppress(OSError), path.open("rb") as file:  # errors are reported when the file is read
         return sum(block.count(b"\n") for block in iter(lambda: file.read(READ_BYTES), b""))

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from transformer.config import Config, Processors
 from transformer.text.languages import parse_language
+from transformer.text.lines import COMPRESSIONS
 
 Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
@@ -158,7 +159,6 @@ class DataConfig(TaskConfig):
 
 
 FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".csv")
-COMPRESSIONS = (".gz", ".zst")
 
 
 def file_format(path: str) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformer.data.batch import PairBatch
 from transformer.data.ragged import Ragged, flat_indices
 from transformer.data.token_store import TokenStore
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, PAD_ID, SpecialTokenIds
 
 
@@ -21,7 +21,7 @@ class PairDataset:
     def __init__(
         self,
         store: TokenStore,
-        mix: tuple[DatasetMix, ...] = (),
+        mix: tuple[ExampleGroup, ...] = (),
         special_tokens: tuple[SpecialTokenIds, SpecialTokenIds] = (DEFAULT_SPECIAL_TOKENS, DEFAULT_SPECIAL_TOKENS),
     ) -> None:
         """Creates a dataset of all examples of a store.

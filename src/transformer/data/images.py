@@ -15,7 +15,7 @@ from torch import Tensor
 
 from transformer.data.batch import ImageBatch
 from transformer.errors import ConfigError, DataError
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 from transformer.text.lines import open_bytes
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class ImageDataset:
     def __init__(self, images: ImageFolder | IdxImages, chosen: NDArray[np.integer], tokens: int) -> None:
         self._images, self._chosen = images, chosen
         self.lengths: NDArray[np.int32] = np.full((len(chosen), 1), tokens, np.int32)
-        self.mix: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[ExampleGroup, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer]) -> ImageBatch:
         """Returns the batch of the given examples."""

@@ -17,7 +17,7 @@ from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts
 from transformer.data.tables import Columns, read_csv, read_jsonl, read_parquet, read_tsv
 from transformer.errors import DataError
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 from transformer.text.lines import Invalid
 from transformer.tokenizers.base import Tokenizer
 
@@ -104,7 +104,7 @@ class LabelledDataset:
     def __init__(self, texts: EncodedTexts, labels: NDArray[np.int64]) -> None:
         self._texts, self._labels = texts, labels
         self.lengths: NDArray[np.int32] = texts.lengths[:, None].astype(np.int32)
-        self.mix: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[ExampleGroup, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer]) -> TextBatch:
         """Returns the padded batch of the given examples."""
@@ -122,7 +122,7 @@ class NeighbourDataset:
     def __init__(self, first: EncodedTexts, second: EncodedTexts) -> None:
         self._sides = first, second
         self.lengths: NDArray[np.int32] = np.stack([first.lengths, second.lengths], axis=1).astype(np.int32)
-        self.mix: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[ExampleGroup, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer]) -> NeighbourBatch:
         """Returns the padded batch of the given pairs."""

@@ -19,7 +19,7 @@ from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore
 from transformer.data.tokens import EncodingJob, read_report
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import SpecialTokenIds
@@ -157,7 +157,7 @@ class CorpusBuilder:
         report, pairs, source_text = read_report(path)
         for file, counts in zip(self._inputs, report.files, strict=True):
             counts.update(name=file.name, weight=file.weight)
-        mix = tuple(DatasetMix(file["kept"], file["weight"]) for file in report.files)
+        mix = tuple(ExampleGroup(file["kept"], file["weight"]) for file in report.files)
         train, validation = (TokenStore(path / name) for name in ("train", "validation"))
         datasets = PairDataset(train, mix, special_tokens), PairDataset(validation, special_tokens=special_tokens)
         return Corpus(*datasets, pairs, report, source_text, self._folder.notes)

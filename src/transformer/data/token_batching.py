@@ -7,14 +7,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 
 CHUNK: Final = 1 << 18
 """Examples processed at a time, so that temporary memory does not grow with the corpus."""
 
 
 def batch_by_tokens(
-    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, mix: Sequence[DatasetMix] = ()
+    lengths: NDArray[np.int32], batch_tokens: int, seed: int, epoch: int, mix: Sequence[ExampleGroup] = ()
 ) -> list[NDArray[np.uint32]]:
     """Batches an epoch by tokens: examples of similar length share a batch (bucketing), in random order.
 
@@ -45,7 +45,7 @@ def batch_by_tokens(
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def epoch_examples(count: int, mix: Sequence[DatasetMix], seed: int, epoch: int) -> NDArray[np.uint32]:
+def epoch_examples(count: int, mix: Sequence[ExampleGroup], seed: int, epoch: int) -> NDArray[np.uint32]:
     """Returns the example ids of an epoch, each repeated according to the weight of its group.
 
     The fractional part of a weight selects the examples of its group in turn: with 0.5, each half is seen every

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from transformer.data.batch import WindowBatch
 from transformer.errors import DataError
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 from transformer.text.lines import Invalid, read_running_text
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
@@ -98,7 +98,7 @@ class WindowDataset:
         self._boundary_tokens = boundary_tokens
         length = window + sum(map(len, boundary_tokens))
         self.lengths: NDArray[np.int32] = np.full((count, 1), length, np.int32)
-        self.mix: tuple[DatasetMix, ...] = ()
+        self.mix: tuple[ExampleGroup, ...] = ()
 
     def fetch(self, ids: NDArray[np.integer]) -> WindowBatch:
         """Returns the windows of the given numbers."""

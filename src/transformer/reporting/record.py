@@ -37,7 +37,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """Current contents of a run folder.
 
     Attributes:
@@ -80,14 +80,14 @@ class Record:
         return rows[-1] if rows else None
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path) -> RunRecord:
     """Reads a run folder.
 
     Raises:
         BundleError: The folder does not contain a model yet, or a damaged one.
     """
     bundle = load_bundle(folder)
-    return Record(
+    return RunRecord(
         folder.resolve().name,
         bundle,
         read_metrics(folder),

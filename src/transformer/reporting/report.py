@@ -10,7 +10,7 @@ from markupsafe import Markup
 from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
 from transformer.reporting.html import render_page
-from transformer.reporting.record import Record, Row, Sentence, read_record
+from transformer.reporting.record import Row, RunRecord, Sentence, read_record
 from transformer.storage.atomic import replace_text
 
 REPORT_FILE: Final = "report.html"
@@ -58,7 +58,7 @@ def write_report(run: Path) -> Path:
     return path
 
 
-def _key_figures(record: Record, n_parameters: int) -> dict[str, str]:
+def _key_figures(record: RunRecord, n_parameters: int) -> dict[str, str]:
     provenance = record.bundle.provenance
     scores = provenance.get("validation", {}).get("scores", {})
     figures = {
@@ -70,7 +70,7 @@ def _key_figures(record: Record, n_parameters: int) -> dict[str, str]:
     return figures
 
 
-def _curves(record: Record) -> list[Markup]:
+def _curves(record: RunRecord) -> list[Markup]:
     """Draws loss, scores, learning rate, speed and gradient norm over the steps."""
     train, validation = record.of_kind("train"), record.of_kind("validation")
     charts = [
@@ -92,7 +92,7 @@ def _curves(record: Record) -> list[Markup]:
     return [chart for chart in charts if chart is not None]
 
 
-def _score_rows(record: Record) -> list[list[str]]:
+def _score_rows(record: RunRecord) -> list[list[str]]:
     """Returns the rows of the table of scores, the head first; empty without validations."""
     rows = {"best checkpoint": record.best, "average of checkpoints": record.average}
     present = {name: row for name, row in rows.items() if row is not None}

@@ -29,11 +29,11 @@ from transformer.serving.usage import USAGE, Usage
 CLIENT_LEFT: Final = 499
 """Status in the log of a request whose client closed the connection before the answer."""
 RECORD: Final = "transformer.record"
-"""Key of the `Record` in the scope of a request."""
+"""Key of the `RequestRecord` in the scope of a request."""
 
 
 @dataclass
-class Record:
+class RequestRecord:
     """Facts of a request that are logged.
 
     Attributes:
@@ -89,7 +89,7 @@ class _LogMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        record = scope[RECORD] = Record()
+        record = scope[RECORD] = RequestRecord()
         scope[DOCUMENT] = self._document
         record.usage.texts = [] if self._services.settings.log_texts else None
         USAGE.set(record.usage)
@@ -116,7 +116,7 @@ class _LogMiddleware:
         finally:
             self._end(scope["method"], record, time.monotonic() - begin)
 
-    def _end(self, method: str, record: Record, seconds: float) -> None:
+    def _end(self, method: str, record: RequestRecord, seconds: float) -> None:
         status = record.status or CLIENT_LEFT
         self._services.metrics.end_request(method, record.route, status, seconds)
         self._log.write(
@@ -151,7 +151,7 @@ class _Endpoint:
         self._operations, self._services, self._access = operations, services, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record: Record = scope[RECORD]
+        record: RequestRecord = scope[RECORD]
         record.route = next(iter(self._operations.values())).path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         operation = self._operations.get(method)

@@ -13,6 +13,8 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
+from transformer.text.lines import COMPRESSIONS
+
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
@@ -106,7 +108,6 @@ def script_name(script: str) -> str:
 
 # Languages by the names of files and columns.
 
-COMPRESSIONS: Final = frozenset({".gz", ".zst"})
 GENERIC_SUFFIXES: Final = frozenset({".txt", ".text"})
 COMMON_CODES: Final = frozenset({"cmn", "fil", "tl", "yue"})
 """Codes that name files of corpora although they have no code of two letters, or are no longer current."""
@@ -152,7 +153,7 @@ def language_of_header(name: str) -> str | None:
 
 def _language_of_file(path: str) -> str | None:
     suffixes = PurePath(path).suffixes
-    while suffixes and suffixes[-1].lower() in COMPRESSIONS | GENERIC_SUFFIXES:
+    while suffixes and suffixes[-1].lower() in {*COMPRESSIONS, *GENERIC_SUFFIXES}:
         suffixes.pop()
     return _parse_name(suffixes[-1][1:]) if suffixes else None
 

@@ -14,6 +14,8 @@ from typing import BinaryIO, Final, Literal, cast
 from transformer.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+COMPRESSIONS: Final = (".gz", ".zst")
+"""Suffixes of compressed files that are read like plain ones."""
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 BUFFER_BYTES: Final = 1 << 16
 MAX_LINE_CHARACTERS: Final = 1 << 18
@@ -80,7 +82,7 @@ def whole_characters(raw: bytes) -> bytes:
     return raw
 
 
-class ArrivingLine:
+class LineBuffer:
     """A line that arrives in parts; the rest of a line that is far too long is dropped.
 
     Args:
@@ -239,9 +241,9 @@ def open_bytes(path: Path) -> Generator[BinaryIO]:
     Raises:
         DataError: the file is missing, unreadable or a damaged archive.
     """
-    compressed = path.suffix in (".gz", ".zst")
+    is_compressed = path.suffix in COMPRESSIONS
     try:
-        if compressed and not path.stat().st_size:
+        if is_compressed and not path.stat().st_size:
             raise EOFError("it is empty")
         with _open(path) as stream:
             yield stream
@@ -249,7 +251,7 @@ def open_bytes(path: Path) -> Generator[BinaryIO]:
         reason = "it ends too early" if isinstance(error, EOFError) else "its content is not what was compressed"
         raise DataError(f"{path}: damaged or cut short ({reason}); compress it again") from error
     except OSError as error:
-        if compressed and error.errno is None:  # raised by pyarrow
+        if is_compressed and error.errno is None:  # raised by pyarrow
             raise DataError(
                 f"{path}: damaged or cut short (its content is not what was compressed); compress it again"
             ) from error

@@ -22,7 +22,7 @@ from transformer.data.report import DataReport
 from transformer.data.token_batching import batch_by_tokens, epoch_examples, split_micro
 from transformer.data.token_store import MAX_UINT16_VOCAB, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
-from transformer.interfaces import DatasetMix
+from transformer.interfaces import ExampleGroup
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -185,7 +185,7 @@ def test_an_epoch_of_nothing_has_no_batch() -> None:
 
 def test_whole_weights_repeat_and_fractions_take_turns() -> None:
     """Catches a fraction that always omits some examples, or depends on more than seed and epoch."""
-    parts = (DatasetMix(5), DatasetMix(4, 2.0), DatasetMix(7, 0.5), DatasetMix(3, 1.25))
+    parts = (ExampleGroup(5), ExampleGroup(4, 2.0), ExampleGroup(7, 0.5), ExampleGroup(3, 1.25))
     epochs = [epoch_examples(19, parts, 1, epoch) for epoch in range(8)]
     counts = [np.bincount(ids, minlength=19) for ids in epochs]
     assert all((count[:5] == 1).all() and (count[5:9] == 2).all() for count in counts)
@@ -314,8 +314,8 @@ def test_validation_that_does_not_fit_is_refused(corpus_settings: DataConfig, tm
     assert not list((tmp_path / "tokens").glob("*tokens-*/*"))
 
 
-@pytest.mark.parametrize("parts", [(), (DatasetMix(500_000, 2.0), DatasetMix(500_000, 0.5), DatasetMix(500_000))])
-def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[DatasetMix, ...]) -> None:
+@pytest.mark.parametrize("parts", [(), (ExampleGroup(500_000, 2.0), ExampleGroup(500_000, 0.5), ExampleGroup(500_000))])
+def test_the_plan_of_an_epoch_takes_20_bytes_an_example(parts: tuple[ExampleGroup, ...]) -> None:
     """Catches another array with a number per example, which a corpus of millions cannot afford."""
     lengths = np.random.default_rng(1).integers(1, 60, (1_500_000, 2)).astype(np.int32)
     examples = len(epoch_examples(len(lengths), parts, 1, 0))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from samples import write_lines
 from transformer.data.windows import running_text
 from transformer.errors import DataError
-from transformer.text.lines import MAX_LINE_CHARACTERS, ArrivingLine, LineCounts, read_lines, read_running_text
+from transformer.text.lines import MAX_LINE_CHARACTERS, LineBuffer, LineCounts, read_lines, read_running_text
 from transformer.tokenizers import running_text as chunks
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
@@ -52,7 +52,7 @@ def test_a_line_that_arrives_in_parts_is_cut_like_one_of_a_file(character: str) 
     """Catches a line from a pipe whose beginning is joined to its end, and time that grows with its square."""
     for size in (10, 11, 60, 999):
         whole = (character * size).encode()
-        line = ArrivingLine(10)
+        line = LineBuffer(10)
         for start in range(0, len(whole), 7):
             line.add(whole[start : start + 7])
         text = line.take().decode()
