@@ -29,7 +29,7 @@ def recipe(digit_corpus: tuple[Path, Path], tmp_path: Path) -> Path:
     return write_recipe(tmp_path, digit_corpus)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_saves_and_the_same_command_continues(
     recipe: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -90,7 +90,7 @@ class TrainingConfig(Config):
     )
     stop_seconds: Seconds = Field(
         default=300.0,
-        description="seconds after Ctrl-C or SIGTERM before a forced exit, if the step or saving hangs",
+        description="seconds after Ctrl-C, SIGTERM or SIGHUP before a forced exit, if the step or saving hangs",
     )
     distribution: Literal["ddp", "fsdp"] = Field(
         default="ddp", description="multi-rank strategy: ddp replicates the model on each rank, fsdp (FSDP2) shards it"

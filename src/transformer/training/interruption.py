@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the signal of batch systems, and that of a terminal or connection that closes."""
 SECOND_SIGNAL_SECONDS = 1.0
 """Seconds in which Python may handle a second signal itself, which is impossible while a library call hangs."""
 REPEAT_SECONDS = 2.0
@@ -35,15 +36,16 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """Exit code that a shell expects, 128 + signal number: 130 for Ctrl-C, 143 for SIGTERM."""
+        """Exit code that a shell expects, 128 + signal number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
         return 128 + (self.signal_number or 0)
 
 
 @contextmanager
 def watch_signals(stop_seconds: float = 300.0, repeat_seconds: float = 0.0) -> Generator[Interruption]:
-    """Catches the first SIGINT or SIGTERM inside the block; a second one has its usual effect immediately.
+    """Catches the first SIGINT, SIGTERM or SIGHUP inside the block; a second one has its usual effect immediately.
 
-    Only the main thread can catch signals; in other threads, none are caught.
+    Only the main thread can catch signals; in other threads, none are caught. A SIGHUP that the process was started to
+    ignore, as by `nohup`, stays ignored.
 
     Args:
         stop_seconds: Seconds after the first signal until the process is ended without saving.
@@ -54,6 +56,8 @@ def watch_signals(stop_seconds: float = 300.0, repeat_seconds: float = 0.0) -> G
         yield interruption
         return
     previous = {number: signal.getsignal(number) or signal.SIG_DFL for number in SIGNALS}
+    if previous[signal.SIGHUP] == signal.SIG_IGN:
+        del previous[signal.SIGHUP]
     repeats_until: float | None = None
 
     def restore() -> None:
@@ -70,7 +74,7 @@ def watch_signals(stop_seconds: float = 300.0, repeat_seconds: float = 0.0) -> G
             if not is_first:
                 signal.raise_signal(number)
 
-    for number in SIGNALS:
+    for number in previous:
         signal.signal(number, handle)
     try:
         with _hard_exit(stop_seconds, repeat_seconds):
@@ -124,7 +128,7 @@ def _ends(reading: int, deadline: float) -> bool:
 
 
 def _next_signal(reading: int, deadline: float | None) -> int | None:
-    """Returns the number of the next SIGINT or SIGTERM; 0 at the end of the block, None at the deadline."""
+    """Returns the number of the next of `SIGNALS`; 0 at the end of the block, None at the deadline."""
     seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
     ready, _, _ = select.select([reading], [], [], seconds)
     if not ready:

@@ -18,7 +18,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SECOND_SIGNAL_SECONDS", 600.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_inside_a_collective_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Catches a number that arrives while the rank waits, and that the result of the others overwrites."""
     context, calls = DistributedContext(rank=1, size=2), list[float]()
@@ -68,3 +68,15 @@ def test_a_second_signal_stops_at_once(repeat_seconds: float) -> None:
             interrupt_twice()
     finally:
         signal.signal(signal.SIGINT, inherited)
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    """Catches a run under `nohup` that stops when its terminal closes."""
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with watch_signals() as interruption:
+            signal.raise_signal(signal.SIGHUP)
+        assert not interruption.requested
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, inherited)
