@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from transformer.errors import ConfigError
@@ -17,13 +18,16 @@ MARK = "[unsure] "
 """What precedes a translation whose confidence is too low."""
 
 
-def formatter(output_format: str, *, all_alternatives: bool, min_confidence: float | None = None) -> Formatter:
+def formatter(
+    output_format: str, *, all_alternatives: bool, min_confidence: float | None = None, seed: int | None = None
+) -> Formatter:
     """Returns the function that formats a line's number, source and translation.
 
     Args:
         output_format: One of `Format`.
         all_alternatives: Whether all alternatives are written.
         min_confidence: Confidence below which the text is marked; None marks none.
+        seed: Seed of the samples, which JSON records; None if there are none.
 
     Raises:
         ConfigError: Translations are to be marked in another format than plain text.
@@ -33,7 +37,7 @@ def formatter(output_format: str, *, all_alternatives: bool, min_confidence: flo
             raise ConfigError("--min-confidence marks plain text; with --format jsonl, read the field confidence")
         return lambda number, source, translation: as_marked_text(translation, min_confidence)
     if output_format == "jsonl":
-        return as_json
+        return partial(as_json, seed=seed)
     if output_format == "moses":
         return as_moses_list
     return as_list if all_alternatives else as_text
@@ -68,7 +72,7 @@ def as_moses_list(number: int, source: str, translation: "Translation") -> str:
     )
 
 
-def as_json(number: int, source: str, translation: "Translation") -> str:
+def as_json(number: int, source: str, translation: "Translation", *, seed: int | None = None) -> str:
     """Returns a JSON object on one line."""
     alternatives = [
         {"text": alternative.text, "score": alternative.score, "value": alternative.value, "pieces": alternative.pieces,
@@ -77,4 +81,5 @@ def as_json(number: int, source: str, translation: "Translation") -> str:
     ]  # fmt: skip
     fields = {"line": number, "source": source, "translation": translation.text, "flags": translation.flags,
               "confidence": translation.confidence}  # fmt: skip
-    return json.dumps({**fields, "alternatives": alternatives}, ensure_ascii=False)
+    sampled = {} if seed is None else {"seed": seed}
+    return json.dumps({**fields, **sampled, "alternatives": alternatives}, ensure_ascii=False)

@@ -82,7 +82,8 @@ def generate(
             results = zip(prompts, generator.each(prompts, max_tokens=max_tokens), strict=True)
             for number, (text, continuations) in enumerate(results, start=1):
                 is_single = prompt is not None
-                written = _format_continuations(number, text, continuations, chosen, is_single=is_single)
+                seed = search.sampling and search.sampling.seed
+                written = _format_continuations(number, text, continuations, chosen, is_single=is_single, seed=seed)
                 sink.write(written.encode() + b"\n")
                 sink.flush()
                 done(1)
@@ -97,11 +98,12 @@ def _load_generator(model: Path, precision: str, search: Search) -> "Generator":
 
 
 def _format_continuations(
-    number: int, prompt: str, continuations: "list[Continuation]", kind: str, *, is_single: bool
+    number: int, prompt: str, continuations: "list[Continuation]", kind: str, *, is_single: bool, seed: int | None
 ) -> str:
     if kind == "jsonl":
         fields = [{"text": c.text, "score": c.score, "finish": "end" if c.finished else "limit"} for c in continuations]
-        return json.dumps({"line": number, "prompt": prompt, "continuations": fields}, ensure_ascii=False)
+        sampled = {} if seed is None else {"seed": seed}
+        return json.dumps({"line": number, "prompt": prompt, **sampled, "continuations": fields}, ensure_ascii=False)
     if is_single:
         return "\n---\n".join(prompt + c.text for c in continuations)
     return "\n".join(" ".join((prompt + c.text).splitlines()) for c in continuations)

@@ -1,5 +1,6 @@
 """Command-line options of the search and of the models."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import typer
 
 from transformer.cli.fields import collects, option, takes
 from transformer.cli.kernel_note import note_missing_kernels
-from transformer.cli.verbosity import notes_for_warnings
+from transformer.cli.verbosity import notes_for_warnings, say
 from transformer.errors import BundleError, ConfigError
 from transformer.options.fields import facts_of
 from transformer.options.length_penalties import length_normalization, paper_length_penalty
@@ -161,7 +162,7 @@ def search_of(
     sample: SampleOption = False,
     **options: Any,
 ) -> Search:
-    """Builds the search from the command line.
+    """Builds the search from the command line; samples without a seed get another one each time, which is printed.
 
     Raises:
         ConfigError: An option has an invalid value, or no effect without another one.
@@ -169,6 +170,9 @@ def search_of(
     sampling = {name: options.pop(name) for name in facts_of(Sampling) if name in options}
     if sampling and not sample:
         raise ConfigError(f"--{next(iter(sampling)).replace('_', '-')} has no effect without --sample; add it")
+    if sample and "seed" not in sampling:
+        sampling["seed"] = secrets.randbits(32)
+        say(f"sampling with seed {sampling['seed']}; --seed {sampling['seed']} draws the same again")
     if options.get("groups", 1) > 1:
         options = {"diversity": GROUPS_DIVERSITY, **options}
     elif "diversity" in options:

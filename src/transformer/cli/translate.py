@@ -116,7 +116,8 @@ def translate(
     invalid, lines = invalid_choice(invalid_utf8), argument_lines(texts, input_path)
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
-    format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence)
+    seed = search.sampling and search.sampling.seed
+    format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence, seed=seed)
     check_files([input_path, prefix, shortlist, *terms.files], [output_path, alignment, attention])
     takes_any = as_kind == "text"
     if input_path is not None and not takes_any:

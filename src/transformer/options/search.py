@@ -34,7 +34,7 @@ TopP = Annotated[
     Remedy("choose 1 to keep all tokens"),
     Doc("total probability of the tokens to draw from, the fewest most probable ones"),
 ]
-Seed = Annotated[int, Doc("seed of the random numbers")]
+Seed = Annotated[int, Doc("seed of the random numbers; default of commands and servers: another one each time")]
 OLD_NAMES: Final = {"penalty": "length_penalty", "guard": "retry_degenerate"}
 """Deprecated names of the options of `Search`, with the present ones."""
 

@@ -60,6 +60,15 @@ def test_text_is_written_on(models: dict[str, Path], tmp_path: Path) -> None:
     assert "prompt 2: a prompt of 13 tokens exceeds the model's 12" in refused.stderr
     drawn = [run("generate", models["gpt"], "abc", "--sample", "--seed", seed, *options).stdout for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+    unseeded = [run("generate", models["gpt"], "abc", "--sample", "--json", *options) for _ in range(2)]
+    first, second = (json.loads(result.stdout) for result in unseeded)
+    assert first["continuations"] != second["continuations"], "each call draws anew"
+    seed = first["seed"]
+    assert f"sampling with seed {seed}; --seed {seed} draws the same again\n" in unseeded[0].stderr
+    assert (
+        json.loads(run("generate", models["gpt"], "abc", "--sample", "--json", "--seed", seed, *options).stdout)
+        == first
+    )
     refused = run("generate", models["gpt"])
     assert refused.returncode == 2
     assert "give either a prompt or a file of prompts" in refused.stderr

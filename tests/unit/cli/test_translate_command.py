@@ -39,6 +39,16 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     ]
 
 
+def test_samples_can_be_drawn_again(tiny_run: Path) -> None:
+    """Catches samples that are equal in each call, and a seed that is not told or does not repeat them."""
+    options = [tiny_run, "one two", "--sample", "--temperature", 30, "--max-tokens", 20, "--json", "--quiet"]
+    first, second = (run("translate", *options) for _ in range(2))
+    drawn = json.loads(first.stdout)
+    assert drawn["translation"] != json.loads(second.stdout)["translation"]
+    assert run("translate", *options, "--seed", drawn["seed"]).stdout == first.stdout
+    assert not first.stderr
+
+
 def test_copied_lines_are_counted(tiny_run: Path, tmp_path: Path) -> None:
     """Catches lines that are no longer translated, without a note, and empty lines that count as copied."""
     result = run("translate", tiny_run, "--input", write_lines(tmp_path / "lines", ["7", "", "one", "example.com"]))
