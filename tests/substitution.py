@@ -23,6 +23,7 @@ TARGETS = {
     "linear.gelu": "transformer.training.cpu_ops.linear.gelu",
     "linear.matmul": "transformer.training.cpu_ops.linear.matmul",
     "normalization.library": "transformer.kernels.normalization.library",
+    "plan.perf_counter": "transformer.training.planning.plan.perf_counter",
     "plan.try_batch": "transformer.training.planning.plan.try_batch",
     "prepare.CorpusBuilder.scan": "transformer.data.prepare.CorpusBuilder.scan",
     "packed_linear.library": "transformer.kernels.packed_linear.library",

@@ -154,7 +154,7 @@ def plans(context: DistributedContext) -> list[float]:
         train_on_batch(state, batch, settings, 1e-3, Progress())
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     predicted = float(
-        re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", lines[-1])[0]
+        re.findall(r"about (\S+) GiB of \S+ GiB for the largest batch or validation on each rank", lines[-1][1])[0]
     )
     return [predicted, int(peak.split()[1]) / 2**20, len(lines)]
 

@@ -1,5 +1,6 @@
 """Fine-tuning: a trained model learns a similar task faster than a new model does."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from transformer.bundle import load_bundle
 from transformer.errors import CheckpointError, ConfigError
 from transformer.run.recipe import Recipe, parse_recipe
 from transformer.run.train import RunResult, train
+from transformer.storage.checkpoint_paths import checkpoint_folder
 
 SHORT = {"max_steps": 40, "batch_tokens": 512, "validate_every": 40, "save_every": 40, "threads": 1}
 
@@ -79,6 +81,19 @@ def test_going_on_does_not_read_the_start_again(digits: RunResult, tmp_path: Pat
     assert load_bundle(tmp_path / "parts").provenance["start"]["model"] == str(pretrained)
     with pytest.raises(CheckpointError, match=r"training.start_from"):
         train(recipe(tmp_path, longer_pairs(), {"start_from": "other"}), tmp_path / "parts", quiet=True)
+
+
+def test_a_worse_model_is_never_the_best(digits: RunResult, tmp_path: Path) -> None:
+    """Catches a pretrained model that a few steps spoil, called the best, and a run that cannot go on from step 0."""
+    training = {"start_from": str(digits.folder), "learning_rate": 0.3, "warmup_steps": 1, "ema_decay": 0.5}
+    settings = recipe(tmp_path, digit_pairs(600), {**training, "max_steps": 2, "validate_every": 2, "save_every": 2})
+    for _ in range(2):
+        spoiled = train(settings, tmp_path / "run", quiet=True)
+        assert sorted(spoiled.progress.validations) == [0, 2]
+        assert spoiled.progress.best_step == 0
+        expected, kept = (load_file(run.model / "model.safetensors") for run in (digits, spoiled))
+        assert all((expected[name] == kept[name]).all() for name in expected)
+        shutil.rmtree(checkpoint_folder(spoiled.folder, 2))
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,8 @@ class ResumedStart(Start):
             CheckpointError: The state does not match the model, or a part of it is missing.
         """
         if _has_optimizer_state(self.earlier.checkpoint):
-            keys = (*ADAM_KEYS, EMA_KEY) if self.earlier.recipe.training.ema_decay else ADAM_KEYS
+            has_mean = self.earlier.recipe.training.ema_decay and self.progress.step  # there is none before a step
+            keys = (*ADAM_KEYS, EMA_KEY) if has_mean else ADAM_KEYS
             restore_optimizer(model, optimizer, self.earlier.checkpoint.tensors(OPTIMIZER), keys)
             swap_ema_parameters(optimizer)  # the stored model is the running mean if there is one
 

@@ -20,7 +20,7 @@ from transformer.training.backend import enlarge_onednn_cache
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.distributed.process_group import FRESH, join_process_group
 from transformer.training.interruption import REPEAT_SECONDS, Interruption, watch_signals
-from transformer.training.loop import Callbacks, finish_reason
+from transformer.training.loop import Callbacks, finish_reason, validate_start
 from transformer.training.loop import train as train_loop
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
@@ -139,6 +139,8 @@ def _train(trainer: Trainer, notes: list[str], *, quiet: bool) -> tuple[Interrup
                     trainer.save(progress)
 
             callbacks = Callbacks(validate, save, reporter, interruption)
+            if plan.origin:
+                validate_start(trainer.state, settings, progress, callbacks)
             train_loop(trainer.state, plan.data.train, settings, plan.schedule, progress, callbacks)
         if progress.finished and plan.context.is_main:
             with reporter.busy("averaging checkpoints"):
@@ -164,5 +166,4 @@ def _cost_lines(trainer: Trainer, reporter: Reporter) -> list[str]:
 
     with reporter.waiting("trying the largest batches"):
         lines = plan_run(trainer.state, plan.data.train, plan.settings, warm_up_validation)
-    rows = (line.partition(": ") if line.startswith("memory: ") else ("work", "", line) for line in lines)
-    return format_table((title, text) for title, _, text in rows)
+    return format_table(lines)

@@ -142,6 +142,6 @@ def build_trainer(plan: TrainingPlan, start: Start, checkpoints: CheckpointManag
 def _lost_checkpoints(folder: Path, start: Start) -> list[str]:
     """Returns a warning if the run was trained before, but its checkpoints were removed."""
     log = folder / METRICS
-    if start.progress.step or not log.exists() or not log.stat().st_size:
+    if checkpoint_steps(folder) or not log.exists() or not log.stat().st_size:
         return []
     return [f"warning: {folder} has the log of an earlier run, but none of its checkpoints; training starts anew"]

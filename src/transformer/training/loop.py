@@ -82,6 +82,13 @@ def train(
         return _train(state, batches, epoch_steps, settings, schedule, progress, callbacks)
 
 
+def validate_start(state: TrainingState, settings: TrainingSettings, progress: Progress, callbacks: Callbacks) -> None:
+    """Validates and saves a pretrained model before the first step, so that a worse one is never the best."""
+    if not progress.step and not progress.validations:
+        _validate(progress, settings, callbacks)
+        _save(state, progress, callbacks)
+
+
 def _train(
     state: TrainingState,
     batches: Iterable[PreparedBatch],

@@ -50,9 +50,9 @@ class MemoryEstimate:
     bytes_per_row: float
 
     def __str__(self) -> str:
-        """Returns the line that is printed before the first step."""
+        """Returns the text that is printed before the first step."""
         share = f"about {self.predicted / GIB:.2f} GiB of {self.available / GIB:.1f} GiB"
-        return f"memory: {share} for the largest batch or validation"
+        return f"{share} for the largest batch or validation"
 
 
 def worst_batches(dataset: Dataset, batches: Sequence[Examples]) -> list[Examples]:

@@ -159,11 +159,12 @@ def test_a_run_tries_what_it_will_do_and_is_refused_what_does_not_fit(monkeypatc
         lambda state, dataset, ids: tried.append((len(ids), int(dataset.lengths[ids].max()))),
     )
     plan_run(state, dataset, settings)
-    assert tried == [(40, 5), (2, 39)]
+    assert tried[:2] == [(40, 5), (2, 39)]
+    n_tried = len(tried)
     monkeypatch.setattr(memory, "available_bytes", lambda _: 1000)
     with pytest.raises(ConfigError, match=r"training\.batch_tokens=200 needs about"):
         plan_run(state, dataset, settings)
-    assert len(tried) == 2
+    assert len(tried) == n_tried
 
 
 def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +181,19 @@ def test_planning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parameter.grad is None
     assert not any(tensor.any() for moments in state.optimizer.state.values() for tensor in moments.values())
     assert state.step == 0
-    assert re.fullmatch(r"\d+\.\d\d GFLOP a step in matrix products, \d+\.\d{4} PFLOP in all", lines[0])
-    assert re.fullmatch(r"memory: about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch or validation", lines[1])
+    assert [title for title, _ in lines] == ["work", "time", "memory"]
+    assert re.fullmatch(r"\d+\.\d\d GFLOP a step in matrix products, \d+\.\d{4} PFLOP in all", lines[0][1])
+    assert re.fullmatch(r"about \d+\.\d\d GiB of \d+\.\d GiB for the largest batch or validation", lines[2][1])
+
+
+def test_the_time_of_the_rest_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches the time of one part of a batch for the whole, of all steps for those left, and of a slow first batch."""
+    state, clock = state_of(d_model=8, N=1, h=2, d_ff=12), iter([0.0, 90.0, 100.0, 103.0, 200.0, 203.0])
+    state.step = 2000
+    substitute(monkeypatch, "plan.perf_counter", lambda: next(clock))
+    settings = training_settings(batch_tokens=50, max_steps=10_000, accumulation=4)
+    title, text = plan_run(state, Pairs([(5, 4)] * 25), settings)[1]
+    assert (title, text) == ("time", "about 26.7 hours at 12 s a step, without validations")
 
 
 def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,8 +206,8 @@ def test_what_is_rehearsed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(memory, "_peak_meter", lambda _: peak)
     settings = training_settings(batch_tokens=100, max_steps=10)
-    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1]
-    line = plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1]
+    assert "about 1.00 GiB" in plan_run(state, Pairs([(5, 4)] * 40), settings)[-1][1]
+    line = plan_run(state, Pairs([(5, 4)] * 40), settings, lambda: rehearsed.append(1))[-1][1]
     assert "about 3.00 GiB" in line
 
 
@@ -292,12 +304,12 @@ def ratio_to_peak(state: TrainingState, dataset: Pairs) -> float:
     """Returns the ratio of the predicted memory to the peak of three updates, both in this process."""
     ids = np.arange(len(dataset.lengths))
     tokens = int(dataset.lengths.max()) * len(ids)
-    line = plan_run(state, dataset, training_settings(batch_tokens=tokens, max_steps=3))[-1]
+    line = plan_run(state, dataset, training_settings(batch_tokens=tokens, max_steps=3))[-1][1]
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # resets the peak to the current usage
     for _ in range(3):
         train_step(state, [dataset.fetch(ids)], 1e-3, 1.0)
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return float(line.split()[2]) * GIB / (1024 * int(peak.split()[1]))
+    return float(line.split()[1]) * GIB / (1024 * int(peak.split()[1]))
 
 
 SHAPES: dict[str, tuple[dict[str, Any], list[tuple[int, int]]]] = {
