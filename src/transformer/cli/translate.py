@@ -123,11 +123,8 @@ def translate(
     if input_path is not None and not takes_any:
         refuse_document(input_path)
 
-    from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
     from transformer.runtime.allocator import freeze_gc
 
-    if terms.terminology.requires_phrases and search.beam == 1:
-        search = replace(search, beam=TERMINOLOGY_BEAM)
     if n_best is not None:
         search = replace(search, n_best=n_best)
     with ExitStack() as files:
@@ -188,7 +185,7 @@ def _write_translations(
             notes.add(number, (*translation.flags, *_cut_flags(source)), translation.unseen)
             if translation.is_copied:
                 notes.add_copied()
-            tally.add(translator.terminology, source, translation.text)
+            tally.add(translator.terminology, source, translation.text, translation.flags)
             for write in side_outputs:
                 write(number, translator, translation)
         sink.flush()

@@ -101,7 +101,7 @@ class ServerSettings:
     deterministic: Annotated[bool, Doc("translate each line alone, so that answers never depend on other requests")] = (
         False
     )
-    beam: Annotated[Positive, Doc("beam size where a request names none; at least 8 with terms or protected spans")] = 1
+    beam: Annotated[Positive, Doc("beam size where a request names none")] = 1
     batch_tokens: Annotated[
         Positive, Doc("maximum estimated number of tokens in a batch; a beam of k counts each k times")
     ] = 4096

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
-from transformer.pipelines.translation.terminology import TERMINOLOGY_BEAM
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
 from transformer.serving.pairs import LanguagePairs, Route
@@ -257,10 +256,7 @@ class TranslationService:
             "banned": list(options.banned),
             "alignment": options.alignment and options.markup is None,
         }
-        default = self._settings.beam
-        if options.glossary:
-            default = max(default, min(TERMINOLOGY_BEAM, self._settings.limits.beam))
-        beam = max(options.beam or default, options.n_best)
+        beam = max(options.beam or self._settings.beam, options.n_best)
         return {"beam": beam, **{name: value for name, value in chosen.items() if value not in (None, [], False)}}
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import regex
 
+from transformer.text.normalization import INVISIBLE
 from transformer.text.number_words import month_names, unit_names, write_date, write_euros
 from transformer.text.numbers import Number, read_numbers, write_number
 from transformer.text.spans import blank_kept
@@ -30,9 +31,11 @@ COUNTS: Final = ("25", "35", "17", "19")
 """Numbers that stand for placeholders of numbers."""
 MARK: Final = "\U000f0000-\U000fffff"
 """Characters for private use, as the inside of a character class: each marks the place of a span that no word hides."""
-_FIRST_MARK, _FIRST_BREAK = 0xF0000, 0xF8000
-BREAK: Final = "\U000f8000-\U000fffff"
+_FIRST_MARK, _FIRST_BREAK, _FIRST_TERM = 0xF0000, 0xF8000, 0xF9000
+BREAK: Final = "\U000f8000-\U000f8fff"
 """Those marks that separate words, also without a space."""
+TERM: Final = "\U000f9000-\U000fffff"
+"""Those marks that enclose a term: one with an even code before it, the next one after it."""
 _UNSEEN: Final = frozenset({"accelerators", "escapes", "emoji", "edge"})
 """Kinds of spans that do not belong to a sentence."""
 _COUNT: Final = regex.compile(r"%[^a-z]*(?:\(\w+\))?[-+#\d.]*[diuf]|\{\{?(?:n|i|num\w*|count|total)\}?\}")
@@ -55,12 +58,14 @@ class StandIn:
         pattern: Regular expression of what it writes.
         written: What the translation has instead.
         sides: For a mark, the characters beside the span in the line, or empty texts.
+        term: Source term if it is one, which the model sees.
     """
 
     text: str
     pattern: str
     written: str
     sides: tuple[str, str] | None = None
+    term: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,8 +159,35 @@ def _alone(pattern: str) -> str:
     return rf"(?<![\w.,:/-])(?:{pattern})(?![\w:/])(?![.,]\d)"
 
 
+def _term_spans(line: str, terms: Sequence[tuple[str, str]], kept: Sequence[_Span]) -> Iterator[_Span]:
+    """Yields the occurrences of terms in a line, without those that overlap others or spans that are kept.
+
+    White space and invisible characters in the line may differ from those of the term.
+    """
+    taken = [(span.start, span.end) for span in kept]
+    for source, target in sorted(terms, key=lambda term: -len(term[0])):
+        letters = ((rf"(?:\s|{INVISIBLE})+" if letter == " " else regex.escape(letter)) for letter in source)
+        for match in regex.finditer(rf"(?<!\w){rf'(?:{INVISIBLE})*'.join(letters)}(?!\w)", line):
+            start, end = match.span()
+            if all(end <= other_start or other_end <= start for other_start, other_end in taken):
+                taken.append((start, end))
+                yield _Span(start, end, target, kind="terms")
+
+
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def _has_word(text: str, word: str) -> bool:
+    return regex.search(rf"(?<!\w){regex.escape(word)}(?!\w)", text) is not None
+
+
 def _hide(span: _Span, line: str, index: int, names: Iterator[str], counts: Iterator[str]) -> StandIn:
-    """Returns what hides a span: a number, a name, or a mark if the iterators have none."""
+    """Returns what hides a span: a number, a name, or a mark if the iterators have none; a term, marks around it."""
+    if span.kind == "terms":
+        opening, closing = chr(_FIRST_TERM + 2 * index), chr(_FIRST_TERM + 2 * index + 1)
+        term = line[span.start : span.end]
+        return StandIn(f"{opening}{term}{closing}", f"{opening}[^{closing}]*{closing}", span.written, term=term)
     is_count = span.kind == "numbers" or (span.kind == "placeholders" and _COUNT.fullmatch(span.written))
     if is_count and (number := next(counts, "")):
         return _number_stand_in(span, number)
@@ -182,9 +214,14 @@ class SubstitutedLine:
 
     @classmethod
     def hiding(
-        cls, line: str, pattern: regex.Pattern[str], names: Sequence[str], attempt: int
+        cls,
+        line: str,
+        pattern: regex.Pattern[str],
+        names: Sequence[str],
+        attempt: int,
+        terms: Sequence[tuple[str, str]] = (),
     ) -> "SubstitutedLine | None":
-        """Hides the spans of a line that are kept; None if it has none.
+        """Hides the spans of a line that are kept, and marks its terms; None if it has neither.
 
         Args:
             line: The line, whose tags stay as they are.
@@ -192,8 +229,10 @@ class SubstitutedLine:
             names: Names that the model copies.
             attempt: Number of the attempt from 0. From `HIDING_ATTEMPTS` - 1 on, the model sees no substitutes, but
                 the line without the spans.
+            terms: Source terms of the line with their target terms.
         """
         spans = _kept_spans(line, pattern)
+        spans = sorted([*spans, *_term_spans(line, terms, spans)], key=lambda span: span.start)
         if not 1 <= len(spans) <= _MAX_SPANS:
             return None
         is_last = attempt >= HIDING_ATTEMPTS - 1
@@ -240,7 +279,17 @@ class SubstitutedLine:
     @property
     def words(self) -> list[str]:
         """The words that hide spans."""
-        return [stand_in.text for stand_in in self.stand_ins if not stand_in.sides]
+        return [stand_in.text for stand_in in self.stand_ins if not stand_in.sides and not stand_in.term]
+
+    def terms_beside(self, translation: str) -> list[tuple[str, str]]:
+        """Returns the terms, source and target, that `restore` puts beside other words, as none corresponds."""
+        matches = self._pattern.finditer(translation)
+        stand_ins = [(self.stand_ins[int(str(match.lastgroup)[1:])], match) for match in matches]
+        return [
+            (stand_in.term, stand_in.written)
+            for stand_in, match in stand_ins
+            if stand_in.term and not _has_letter(match[0]) and not _has_word(translation, stand_in.written)
+        ]
 
     def is_complete(self, translation: str) -> bool:
         """Whether a translation of the line has each substitute once, as a separate word."""
@@ -266,13 +315,20 @@ class SubstitutedLine:
         for match in self._pattern.finditer(text):
             stand_in = self.stand_ins[int(str(match.lastgroup)[1:])]
             start, end, written = *match.span(), stand_in.written
-            if stand_in.sides:
+            sides = stand_in.sides
+            if stand_in.term:
+                content = match[0][1:-1]
+                if _has_word(text, written):  # the model has written the term itself, here or elsewhere
+                    written = content
+                elif not _has_letter(content):
+                    written, sides = written + content, (" ", " " * (not content))
+            if sides:
                 start = max(places[-1][1] if places else 0, len(text[:start].rstrip()))
                 end += len(text[end:]) - len(text[end:].lstrip())
                 left = places[-1][2][-1:] if places and places[-1][1] == start else text[:start][-1:]
                 spaces = (
-                    _space_beside(stand_in.sides[0], left, "([{«„“"),
-                    _space_beside(stand_in.sides[1], text[end : end + 1], ".,;:!?…)]}»”"),
+                    _space_beside(sides[0], left, "([{«„“"),
+                    _space_beside(sides[1], text[end : end + 1], ".,;:!?…)]}»”"),
                 )
                 written = spaces[0] + written + spaces[1]
             places.append((start, end, written))

@@ -29,7 +29,7 @@ def test_everything_that_is_written_of_a_line(tiny_run: Path, source: Path, tmp_
     assert [line["source"] for line in records] == ["one two {x}", "", "seven"]
     assert [len(line["alternatives"]) for line in records] == [2, 1, 2]
     assert "{x}" in records[0]["translation"]
-    assert "glossary: 0 of 0 terms; protected: 1 of 1 spans" in result.stderr
+    assert "glossary: 0 of 0 terms in place; protected: 1 of 1 spans" in result.stderr
     assert len(links.read_text().splitlines()) == 3
     assert {name.split(".")[0] for name in np.load(attention)} == {"1", "3"}
     plain = run("translate", tiny_run, "--input", source, "--beam", 3, "--n-best", 2, "--protect", "all")
@@ -100,7 +100,6 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
         (["--output", "x.txt.gz"], "x.txt.gz: output cannot be compressed; leave out .gz"),
         (["--ban", "MARKED"], "starts with a byte order mark; remove it\n"),
         (["--glossary", "MARKED"], "starts with a byte order mark; remove it\n"),
-        (["--glossary", "TERMS", "--sample"], "a glossary needs a beam; leave out groups and sampling"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(
@@ -112,7 +111,6 @@ def test_options_that_mean_nothing_are_refused(
         "SHORT": write_lines(tmp_path / "short", ["1"]),
         "LONG": write_lines(tmp_path / "long", [""] * 9),
         "MARKED": write_lines(tmp_path / "marked", ["\ufeffa\tb"]),
-        "TERMS": write_lines(tmp_path / "terms", ["a\tb"]),
     }
     result = run("translate", tiny_run, "--input", source, *(files.get(str(option), option) for option in options))
     assert result.returncode == 2
@@ -153,7 +151,7 @@ def test_links_go_to_words_of_the_line_as_given(tiny_run: Path, tmp_path: Path) 
 def test_tags_are_counted_too(tiny_run: Path, tmp_path: Path) -> None:
     """Catches a missing report when only tags are protected, which do not affect the search."""
     result = run("translate", tiny_run, "--input", write_lines(tmp_path / "a", ["one <b>two</b>"]), "--protect", "tags")
-    assert "glossary: 0 of 0 terms; protected: 2 of 2 spans\n" in result.stderr
+    assert "glossary: 0 of 0 terms in place; protected: 2 of 2 spans\n" in result.stderr
 
 
 def test_scores_of_a_file(tiny_run: Path, source: Path, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from transformer.errors import ConfigError, DataError
 from transformer.inference.cpu import pack
 from transformer.kernels import PRECISIONS, PackedLinear, Precision, Weight
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.terminology import Terminology
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.transformer import Transformer, build_transformer
@@ -236,8 +235,6 @@ def test_a_translator_with_a_shortlist(tiny_run: Path, digit_corpus: tuple[Path,
     for line, translation in zip(sides[0][:40], translator.translations(sides[0][:40]), strict=True):
         (allowed,) = shortlist.mask(torch.tensor([[*tokenizers.source.encode(line), 2]]))
         assert allowed[[*translation.alternatives[0].tokens[0]]].all()
-    with pytest.raises(ConfigError, match="may need words that the shortlist lacks"):
-        load(tiny_run, shortlist=path, search=Search(3), terminology=Terminology(glossary=[("one", "two")]))
     with pytest.raises(ConfigError, match="prefixes may need words that the shortlist lacks"):
         translator.translations(["one"], prefixes=["two"])
 

@@ -252,7 +252,6 @@ def test_wrong_options_are_named(translator: Translator, generator: Generator, e
         assert refused(pipeline, task, **given) == ("invalid_request", name), (name, value)
     assert refused(translator, "translate", beam=2, n_best=3) == ("invalid_request", "n_best")
     assert refused(translator, "translate", glossary=[["", "a"]])[0] == "invalid_request"
-    assert refused(translator, "translate", temperature=1.0, glossary=[["a", "b"]])[0] == "invalid_request"
     assert refused(translator, "generate") == refused(generator, "embed") == ("invalid_request", "model")
     for pipeline, options in ((encoder, {}), (generator, {"n_best": 2}), (generator, {"max_tokens": -1})):
         with pytest.raises(ServiceError):

@@ -37,22 +37,6 @@ def test_first_model_of_a_pair() -> None:
     assert translate(["a"], "fi", "ja", engine=engine, model="unknown")[0].models == ("unknown",)
 
 
-@pytest.mark.parametrize(
-    ("options", "beam"),
-    [
-        ({}, 1),
-        ({"glossary": (("a", "b"),)}, 8),
-        ({"protected": ("numbers",)}, 1),  # they are restored, not searched for
-        ({"glossary": (("a", "b"),), "beam": 2}, 2),
-    ],
-)
-def test_required_phrases_get_the_beam_of_the_command_line(options: dict[str, Any], beam: int) -> None:
-    """Catches terms that greedy search of the server places badly, where the same command searches with a beam."""
-    engine = FakeEngine()
-    translate(["a"], engine=engine, **options)
-    assert engine.jobs[-1].options["beam"] == beam
-
-
 def test_same_language_needs_no_model() -> None:
     """Catches a text in the target language that is changed, and a variant of it for which a model is missed."""
     for source, target in (("de", "de"), ("de-AT", "de"), ("ja", "ja")):

@@ -102,3 +102,23 @@ def test_marks_at_the_ends_of_a_line(line: str, marks: tuple[str, str]) -> None:
 def test_references_to_letters_are_read() -> None:
     """Catches a letter that the model sees as a reference, and a sign of markup that is no longer one."""
     assert decode_letters("don&#39;t &quot;&Uuml;ber&quot; &amp; &lt; &nbsp;") == 'don\'t "Über" &amp; &lt; &nbsp;'
+
+
+@pytest.mark.parametrize(
+    ("translation", "restored", "beside"),
+    [
+        ("Mein [Hund] ist da.", "Mein Köter ist da.", False),
+        ("Mein Köter, [Hund].", "Mein Köter, Hund.", False),
+        ("Er ist da[].", "Er ist da Köter.", True),
+        ("Er ist da[.]", "Er ist da Köter.", True),
+    ],
+)
+def test_a_term_replaces_what_corresponds_to_its_source(translation: str, restored: str, beside: bool) -> None:
+    """Catches a term beside the word that it should replace, one that is there twice, and a lost sign."""
+    terms = [("old dog", "Köter"), ("dog", "Rüde")]
+    hidden = SubstitutedLine.hiding("My old\u00a0dog is {x}.", PATTERN, [], 1, terms)
+    assert hidden is not None
+    term = hidden.stand_ins[0].text
+    text = translation.replace("[", term[0]).replace("]", term[-1])
+    assert hidden.restore(text) == restored
+    assert hidden.terms_beside(text) == [("old\u00a0dog", "Köter")] * beside

@@ -6,11 +6,18 @@ from functools import partial
 
 from transformer.pipelines.translation.alignment import Aligner, Links, scale_index
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.inline_tags import TagFreeLine, count_units, restore_tags, tagged_word_ids
+from transformer.pipelines.translation.inline_tags import (
+    TERM_MARK,
+    TagFreeLine,
+    count_units,
+    restore_tags,
+    tagged_word_ids,
+)
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.seen_words import seen_units, seen_words
 from transformer.pipelines.translation.segment import SegmentedLine
+from transformer.pipelines.translation.terminology import beside_flag
 from transformer.pipelines.translation.truecasing import restored_case
 from transformer.text.numbers import adapt_copied_numbers
 from transformer.text.substitution import SubstitutedLine
@@ -94,7 +101,7 @@ class Assembler:
         """Returns a translation in the case of its line."""
         if line.truecased is None:
             return alternative
-        phrases = [*self.config.terminology.required_phrases(line.text), *(line.hidden.words if line.hidden else ())]
+        phrases = line.hidden.words if line.hidden else ()
         text, links = alternative.text, partial(self._word_links, line, alternative)
         return replace(alternative, text=restored_case(text, line.truecased, self.config, phrases, links))
 
@@ -119,13 +126,15 @@ class Assembler:
 
 
 def restore_originals(substituted: SubstitutedLine, translation: Translation) -> Translation:
-    """Restores the originals in a translation of a line with substitutes."""
+    """Restores the originals in a translation of a line with substitutes; notes terms that no word corresponds to."""
+    flags = [beside_flag(*term) for term in substituted.terms_beside(translation.text)]
     alternatives = tuple(replace(other, text=substituted.restore(other.text)) for other in translation.alternatives)
     maps = substituted.map_words(translation.text)
     seen = translation.words or ([*range(len(maps[0]))], [*range(len(maps[1]))])
     words = [maps[0][word] for word in seen[0]], [maps[1][word] for word in seen[1]]
     is_same = translation.words is None and words == seen
-    return replace(translation, alternatives=alternatives, words=None if is_same else words)
+    flags = (*translation.flags, *flags)
+    return replace(translation, alternatives=alternatives, words=None if is_same else words, flags=flags)
 
 
 def transfer_tags(
@@ -149,7 +158,8 @@ def transfer_tags(
         origins = aligner.origins(segments, source_units, n_units) if is_aligned else [None] * n_units
         text, empty = restore_tags(tag_free, alternative.text, origins)
         alternatives.append(replace(alternative, text=text))
-        flags += [f"no word corresponds to the content of {tag!r}; the tag is empty" for tag in empty if not rank]
+        tags = [tag for tag in empty if not rank and not TERM_MARK.match(tag)]
+        flags += [f"no word corresponds to the content of {tag!r}; the tag is empty" for tag in tags]
     best = alternatives[0].text
     word_ids = tagged_word_ids(tag_free.text, line)
     sources = (

@@ -257,11 +257,10 @@ def longest_translation(segment: Segment, ratio: float) -> int:
     """Returns the number of tokens of the longest translation that is expected of a segment.
 
     Args:
-        segment: Segment; its prefix and required phrases are added.
+        segment: Segment; its prefix is added.
         ratio: Target tokens per source token, with LONG_EXTRA additional ones allowed.
     """
-    n_required = sum(constraint.times * max(map(len, constraint.variants)) for constraint in segment.required)
-    return int(ratio * len(segment.tokens)) + LONG_EXTRA + len(segment.prefix) + n_required
+    return int(ratio * len(segment.tokens)) + LONG_EXTRA + len(segment.prefix)
 
 
 def lacks_sentences(

@@ -67,10 +67,8 @@ class TranslatorConfig(TranslationOptions):
         super().__post_init__()
         if 0 < self.max_target_tokens <= self.search.min_tokens:
             raise ConfigError(f"min_tokens={self.search.min_tokens} exceeds {self.max_target_tokens - 1}; choose fewer")
-        if self.terminology.requires_phrases and (self.search.groups > 1 or self.search.sampling):
-            raise ConfigError("a glossary needs a beam; leave out groups and sampling")
-        if self.task and "tags" in (self.terminology.protected or ()):
-            raise ConfigError("tags are restored by their positions in the line, which a task shifts; leave one out")
+        if self.task and (self.terminology.glossary or "tags" in (self.terminology.protected or ())):
+            raise ConfigError("tags and terms are placed by positions in the line, which a task shifts; leave one out")
 
     def completed(self, models: Sequence[Transformer], target: Tokenizer, *, on_gpu: bool) -> "TranslatorConfig":
         """Returns the options with the defaults and limits that depend on the models and on their target tokenizer."""

@@ -16,11 +16,13 @@ import regex
 from transformer.text.line_splitting import merge_overlapping
 from transformer.text.markup import BLOCK_ELEMENTS, TAG, Token, markup_tokens, matching_tags
 from transformer.text.sentences import Span
-from transformer.text.substitution import BREAK, MARK
+from transformer.text.substitution import BREAK, MARK, TERM
 
 UNIT: Final = re.compile(r"\w+|[^\w\s]")
 _MARKS: Final = re.compile(f"([{MARK}])")
 _BREAK: Final = re.compile(f"[{BREAK}]")
+TERM_MARK: Final = re.compile(f"[{TERM}]")
+"""Mark of the beginning or the end of a term."""
 _TAG_OR_MARK: Final = regex.compile(f"{TAG.pattern}|[{MARK}]")
 _MASKED: Final = "\ud800"
 """Lone surrogate, which does not occur in text; it masks the characters of tags."""
@@ -139,8 +141,11 @@ def _with_marks(tokens: Sequence[Token]) -> Iterator[Token]:
             yield token
             continue
         for part in filter(None, _MARKS.split(token.source)):
-            is_mark = _MARKS.fullmatch(part)
-            yield Token("empty", part, "br" if _BREAK.match(part) else part) if is_mark else Token("text", part)
+            if TERM_MARK.match(part):
+                yield Token("end" if ord(part) % 2 else "start", part, chr(ord(part) - ord(part) % 2))
+            else:
+                name = "br" if _BREAK.match(part) else part
+                yield Token("empty", part, name) if _MARKS.fullmatch(part) else Token("text", part)
 
 
 @dataclass(frozen=True)
@@ -201,7 +206,8 @@ def restore_tags(line: TagFreeLine, translation: str, origins: Sequence[int | No
     for unit, origin in zip(merged_ids, origins, strict=True):
         if origin is not None:
             votes[unit][line.merged_ids[origin]] += 1
-    placement = _TagPlacement([counts.most_common(1)[0][0] if counts else None for counts in votes])
+    lengths = [end - start for start, end in units]
+    placement = _TagPlacement([counts.most_common(1)[0][0] if counts else None for counts in votes], lengths)
     placement.place(line.elements, (0, max(line.merged_ids, default=-1) + 1), (0, len(units)))
     text, position = "", 0
     for number, (start, end) in enumerate(units):
@@ -225,8 +231,8 @@ def tagged_word_ids(text: str, tagged: str) -> list[int]:
 class _TagPlacement:
     """The tags to insert before and after each unit of a translation."""
 
-    def __init__(self, origins: Sequence[int | None]) -> None:
-        self._origins = origins
+    def __init__(self, origins: Sequence[int | None], lengths: Sequence[int]) -> None:
+        self._origins, self._lengths = origins, lengths
         self.before: defaultdict[int, list[str]] = defaultdict(list)
         self.after: defaultdict[int, list[str]] = defaultdict(list)
         self.empty: list[str] = []
@@ -270,8 +276,12 @@ class _TagPlacement:
         return runs
 
     def _best_run(self, element: Element, target: Span, taken: set[int]) -> Span | None:
-        """Returns the run of free units that maximizes the units from inside an element minus those from outside."""
-        best, best_score = None, 0
+        """Returns the run of free units that maximizes the units from inside an element minus those from outside.
+
+        Of equal runs, the first one is returned; for a term, the longest, since attention also goes to words beside it.
+        """
+        best, best_score, best_length = None, 0, 0
+        is_term = TERM_MARK.match(element.opening) is not None
         start, score = None, 0
         for unit in range(*target):
             origin = self._origins[unit]
@@ -279,8 +289,9 @@ class _TagPlacement:
                 start = None
             elif origin is not None and element.start <= origin < element.end:
                 start, score = (unit, 1) if start is None or score <= 0 else (start, score + 1)
-                if score > best_score:
-                    best, best_score = (start, unit + 1), score
+                length = sum(self._lengths[start : unit + 1]) if is_term else 0
+                if (score, length) > (best_score, best_length):
+                    best, best_score, best_length = (start, unit + 1), score, length
             elif start is not None and origin is not None:
                 score -= 1
         return best

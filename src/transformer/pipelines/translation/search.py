@@ -204,7 +204,7 @@ class SegmentSearcher:
         prefix, special = segment.prefix, self.shared.special_tokens
         known = prefix[: prefix.index(special.unk)] if special.unk in prefix else prefix
         start = known[: segment.limit - 1]
-        return Request(segment.tokens, segment.limit, start, segment.number, segment.required, special.bos, True)
+        return Request(segment.tokens, segment.limit, start, segment.number, (), special.bos, True)
 
     def _collect(
         self, pending: PendingSearch, on_segment: Callable[[int], None] | None = None

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
-from transformer.decoding import Constraint, Tokens
+from transformer.decoding import Tokens
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.truecasing import kept_spans
 from transformer.pipelines.translation.unseen import UnseenCharacters
@@ -16,7 +15,7 @@ from transformer.text.case import ALL_CASES, LetterCase, Truecased, Truecaser, m
 from transformer.text.line_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentences import Span, has_letter, sentence_spans
-from transformer.text.spans import decode_letters, split_marks, without_addresses
+from transformer.text.spans import decode_letters, kept_pattern, split_marks, without_addresses
 from transformer.text.substitution import NAMES, SubstitutedLine
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
@@ -42,14 +41,12 @@ class Segment:
         prefix: Target tokens that the translation must begin with.
         limit: Maximum number of tokens of the translation, EOS included.
         number: Number of its random stream.
-        required: Constraints on its translation.
     """
 
     tokens: list[int]
     prefix: Tokens
     limit: int
     number: int
-    required: tuple[Constraint, ...]
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,6 @@ class Segmenter:
         config: Options of the call.
         tokenizers: Tokenizers of both sides.
         sources: Source tokenizer of each model of the ensemble; the first one is that of the pair.
-        phrases: Tokenizer of the terminology's phrases.
         unseen: Finds characters that did not occur in training.
         truecaser: Writes capitals in ordinary case.
         names: Names that the models copy.
@@ -116,7 +112,6 @@ class Segmenter:
     config: TranslatorConfig
     tokenizers: TokenizerPair
     sources: Sequence[Tokenizer]
-    phrases: PhraseTokenizer
     unseen: UnseenCharacters
     truecaser: Truecaser
     names: Sequence[str] = ()
@@ -146,7 +141,7 @@ class Segmenter:
             for (_, line, _), long, start in zip(outer, too_long, starts, strict=True)
         ]
         hidden = [
-            None if copied or start else self._hide(line, attempt)
+            None if copied else self._hide(line, attempt, start)
             for (_, line, _), copied, start in zip(outer, is_copied, starts, strict=True)
         ]
         tag_free = [
@@ -202,12 +197,17 @@ class Segmenter:
             inner = decode_letters(inner)
         return before + first, inner, last + after
 
-    def _hide(self, line: str, attempt: int) -> SubstitutedLine | None:
-        """Returns a line with substitutes for its spans that are kept; None if it has none."""
+    def _hide(self, line: str, attempt: int, prefix: str) -> SubstitutedLine | None:
+        """Returns a line with substitutes for its spans that are kept, and marked terms; None if it has neither.
+
+        With a prefix, which may have such spans, terms alone are marked.
+        """
         terminology = self.config.terminology
-        if not terminology.may_have_spans(line):
+        terms = terminology.terms(line)
+        if not terms and not terminology.may_have_spans(line):
             return None
-        return SubstitutedLine.hiding(line, terminology.span_pattern, self.names, attempt)
+        pattern = kept_pattern(()) if prefix else terminology.span_pattern
+        return SubstitutedLine.hiding(line, pattern, self.names, attempt, terms)
 
     def _content(self, text: str) -> str:
         """Returns a text without the language code before it."""
@@ -305,15 +305,12 @@ class Segmenter:
         """Yields the segments of a line; the first ones begin with the sentences of the prefix."""
         end = self.tokenizers.source.special_tokens.end
         starts = self._prefixes(split, prefix)
-        for index, (text, piece, start) in enumerate(zip(split.pieces, tokens, starts, strict=True)):
+        for index, (piece, start) in enumerate(zip(tokens, starts, strict=True)):
             yield Segment(
                 tokens=[*piece, end],
                 prefix=start,
                 limit=self._limit(len(piece) + 1 + len(start)),
                 number=line_number * SEEDS_PER_LINE + index,
-                required=self.phrases.constraints(
-                    text.removeprefix(self.config.task.rstrip()), self.config.terminology
-                ),
             )
 
     def _prefixes(self, split: SplitLine, prefix: str) -> list[Tokens]:

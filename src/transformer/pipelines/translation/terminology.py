@@ -17,9 +17,11 @@ from transformer.text.spans import KEPT_KINDS, PATTERNS, kept_pattern
 from transformer.text.substitution import MARK
 
 _MAY_HAVE_SPANS: Final = regex.compile(r"[%{$&_\\@#</\d]|[.][a-z]|[^\x00-\u024f]")
+MIN_NEAR: Final = 3
+"""Minimum number of letters of a source term whose other forms are named."""
+_ENDINGS: Final = ("'s", "’s", "es", "s", "en", "n")
+_PUNCTUATION: Final = ".,;:!?…()[]\"'„“”‚‘’«»"
 _TAG_OR_MARK: Final = regex.compile(f"[<{MARK}]")
-TERMINOLOGY_BEAM: Final = 8
-"""Beam size for required phrases where none is chosen: greedy search places them badly."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Terminology:
     Attributes:
         banned: Phrases that must not occur as whole words, in this spelling, except within a protected span.
         glossary: Pairs of source term and target term. If the source term occurs in a line as whole words, the target
-            term must occur in its translation as whole words. Kinds of white space and invisible characters make no
-            difference in a source term.
+            term replaces the words of the translation that correspond to it. Kinds of white space and invisible
+            characters make no difference in a source term.
         protected: Kinds of spans that must occur in the translation unchanged, as often as in the line, see
             `PATTERNS`; None for all but numbers. Tags (`<b>`) are removed before translation and restored after it, and
             words that the model copies stand for other spans.
@@ -70,11 +72,6 @@ class Terminology:
         """The kinds of spans that are kept."""
         return KEPT_KINDS if self.protected is None else self.protected
 
-    @property
-    def requires_phrases(self) -> bool:
-        """Whether the search may have to generate required phrases; spans are restored afterwards and do not count."""
-        return bool(self.glossary)
-
     def terms(self, line: str) -> list[tuple[str, str]]:
         """Returns the glossary entries whose source term occurs in a line; a longer term hides those within it."""
         if self._term_pattern is None:
@@ -108,9 +105,28 @@ class Terminology:
         ]
         return Counter([*tag_free.tags, *counted])
 
-    def required_phrases(self, line: str) -> dict[str, int]:
-        """Returns the phrases that the translation of a line must contain, and how often: each term once."""
-        return {target: 1 for _, target in self.terms(line)}
+    def near_terms(self, line: str) -> list[tuple[str, str]]:
+        """Returns words of a line that differ from a source term in case or a short ending alone, with that term."""
+        if not self.glossary:
+            return []
+        words = (self._term_pattern.sub(" ", normalize_spaces(line)) if self._term_pattern else line).split()
+        near: dict[str, str] = {}
+        for n_words in self._near_lengths:
+            for start in range(len(words) - n_words + 1):
+                phrase = " ".join(words[start : start + n_words]).strip(_PUNCTUATION)
+                endings = (*_ENDINGS, "e") if phrase[:1].isupper() else _ENDINGS  # Hunde, but not care
+                stems = (phrase.casefold(), *(phrase.casefold().removesuffix(ending) for ending in endings))
+                if source := next((self._near[stem] for stem in stems if stem in self._near), ""):
+                    near[phrase] = source
+        return list(near.items())
+
+    @cached_property
+    def _near(self) -> dict[str, str]:
+        return {source.casefold(): source for source in self._targets if len(source) >= MIN_NEAR}
+
+    @cached_property
+    def _near_lengths(self) -> list[int]:
+        return sorted({source.count(" ") + 1 for source in self._near})
 
     def may_have_spans(self, text: str) -> bool:
         """Whether a text may have protected spans, at first sight."""
@@ -144,6 +160,9 @@ class Terminology:
             for term, target in self.terms(self.tag_free(line).text)
             if not _contains(text, target)
         ]
+        problems += [
+            f"{phrase!r} is not a term, but {source!r} is" for phrase, source in self.near_terms(self.tag_free(line).text)
+        ]
         unprotected = self.span_pattern.sub(" ", text)
         banned = [phrase for phrase in self.banned if _contains(unprotected, self.normalize(phrase))]
         return problems + [f"the banned phrase {phrase!r} occurs" for phrase in banned]
@@ -175,32 +194,39 @@ class TerminologyCounts:
 
     Attributes:
         terms: Number of required terms.
-        satisfied_terms: Number of required terms that occur.
+        terms_in_place: Number of terms that occur for words of the source.
         spans: Number of required spans.
         satisfied_spans: Number of required spans that occur.
     """
 
     terms: int = 0
-    satisfied_terms: int = 0
+    terms_in_place: int = 0
     spans: int = 0
     satisfied_spans: int = 0
 
-    def add(self, terminology: Terminology, line: str, translation: str) -> None:
-        """Adds the counts of a line."""
+    def add(self, terminology: Terminology, line: str, translation: str, flags: Sequence[str] = ()) -> None:
+        """Adds the counts of a line; terms that a flag says to stand beside other words are not in place."""
         if not terminology.is_active:
             return
         terms = terminology.terms(terminology.tag_free(line).text)
         spans = terminology.count_spans(line, allow_split=True)
         text = terminology.tag_free(translation).text
         self.terms += len(terms)
-        self.satisfied_terms += sum(_contains(text, target) for _, target in terms)
+        self.terms_in_place += sum(
+            _contains(text, target) and beside_flag(source, target) not in flags for source, target in terms
+        )
         self.spans += spans.total()
         self.satisfied_spans += (spans & terminology.count_spans(translation)).total()
 
     def __str__(self) -> str:
         """Returns a summary on one line."""
-        terms, spans = f"{self.satisfied_terms:,} of {self.terms:,}", f"{self.satisfied_spans:,} of {self.spans:,}"
-        return f"glossary: {terms} terms; protected: {spans} spans"
+        terms, spans = f"{self.terms_in_place:,} of {self.terms:,}", f"{self.satisfied_spans:,} of {self.spans:,}"
+        return f"glossary: {terms} terms in place; protected: {spans} spans"
+
+
+def beside_flag(source: str, target: str) -> str:
+    """Returns the flag of a term that no word of the translation was replaced by."""
+    return f"no word corresponds to {source!r}; {target!r} stands beside others"
 
 
 def _contains(text: str, phrase: str) -> bool:

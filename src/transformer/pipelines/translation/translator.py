@@ -15,7 +15,7 @@ from transformer.pipelines.translation.assemble import Assembler
 from transformer.pipelines.translation.checks import CheckedLine, Checker
 from transformer.pipelines.translation.confidence import ConfidenceModel, with_confidence
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
-from transformer.pipelines.translation.constraints import PhraseTokenizer
+from transformer.pipelines.translation.constraints import banned_sequences
 from transformer.pipelines.translation.flag_summary import FlagSummary
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.retry import Retrier
@@ -69,9 +69,8 @@ class Translator:
             `max_source_tokens`.
 
     Raises:
-        ConfigError: The terminology has terms, but there is a shortlist, groups or sampling; or coverage is
-            combined with models that tokenize sources differently; or `search.min_tokens` exceeds the positions; or
-            another option is invalid.
+        ConfigError: The terminology has terms, but there is a task; or coverage is combined with models that tokenize
+            sources differently; or `search.min_tokens` exceeds the positions; or another option is invalid.
 
     Attributes:
         models: The model, followed by the other models of the ensemble.
@@ -105,7 +104,6 @@ class Translator:
         ]
         self.special_tokens = tokenizers.target.special_tokens
         self.end_of_source = tokenizers.source.special_tokens.end
-        self._phrases = PhraseTokenizer(tokenizers.target)
         self.config = self._options_of_call()
         source_text = self.config.source_text
         self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
@@ -303,15 +301,11 @@ class Translator:
         options = options.completed(self.models, self.tokenizers.target, on_gpu=self.device.type == "cuda")
         if options.search.coverage and any(retokenize is not keep_tokens for retokenize in self.retokenizers):
             raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
-        if options.terminology.requires_phrases and self.shortlist:
-            raise ConfigError("a glossary may need words that the shortlist lacks; leave one out")
-        banned = *map(tuple, options.search.banned), *self._phrases.banned(options.terminology)
+        banned = *map(tuple, options.search.banned), *banned_sequences(self.tokenizers.target, options.terminology)
         return replace(options, search=replace(options.search, banned=banned))
 
     def _segmenter(self, options: TranslatorConfig) -> Segmenter:
-        return Segmenter(
-            options, self.tokenizers, self.sources, self._phrases, self._unseen, self._truecaser, self._names
-        )
+        return Segmenter(options, self.tokenizers, self.sources, self._unseen, self._truecaser, self._names)
 
     @property
     def segmenter(self) -> Segmenter:

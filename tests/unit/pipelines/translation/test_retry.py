@@ -28,7 +28,6 @@ def copier(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> Translator:
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         for index, request in enumerate(requests):
             text = source.decode(request.source[:-1])
-            assert not request.required, "a number that is required of a model that does not know it is all it writes"
             text = re.sub(r"\d+", "", text) if "eight" in text else text.replace("512", "52")
             if "five" in text:
                 text = "five" if search.no_repeat_ngram else "five five five"

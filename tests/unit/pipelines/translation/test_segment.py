@@ -12,7 +12,6 @@ from transformer.data.source_text import SourceText
 from transformer.decoding import Search
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.constraints import PhraseTokenizer
 from transformer.pipelines.translation.segment import (
     EXTRA_TOKENS,
     MAX_CHARACTERS,
@@ -37,7 +36,7 @@ def segmenter(**options: Any) -> Segmenter:
     config = TranslatorConfig(**{"max_source_tokens": 8, "max_target_tokens": 96, **options})
     seen = None if config.source_text is None else config.source_text.characters
     unseen = UnseenCharacters(TOKENIZERS.source, seen)
-    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], PhraseTokenizer(TOKENIZERS.target), unseen, TRUECASER)
+    return Segmenter(config, TOKENIZERS, [TOKENIZERS.source], unseen, TRUECASER)
 
 
 def test_every_line_has_its_own_segments_in_order() -> None:
@@ -113,15 +112,13 @@ def test_limits(search: Search, limit: int) -> None:
 
 
 def test_the_task_leads_every_segment() -> None:
-    """Catches parts that lack the task, a task that is translated for an empty line, and terms found in the task."""
-    terminology = Terminology(glossary=[("three", "3"), ("one", "1")])
-    made = segmenter(task="three: ", terminology=terminology, max_source_tokens=10)
+    """Catches parts that lack the task, and a task that is translated for an empty line."""
+    made = segmenter(task="three: ", max_source_tokens=10)
     long, empty, short = made.segment(["one two. four five. " * 3, "", "one"])
     lead = TOKENIZERS.source.encode("three:")
     assert len(long.segments) > 1
     assert all(segment.tokens[: len(lead)] == lead for segment in (*long.segments, *short.segments))
     assert empty.segments == ()
-    assert len(short.segments[0].required) == 1
     with pytest.raises(ConfigError, match=r"leaves -?[0-9]+ of 9 tokens for the text; give a shorter one"):
         segmenter(task="one two three four five " * 2, max_source_tokens=10).segment(["one two three four five"])
 

@@ -10,7 +10,7 @@ from transformer.decoding import Search, repeats_itself
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.auto import load
 from transformer.pipelines.translation import terminology as module
-from transformer.pipelines.translation.terminology import Terminology, TerminologyCounts, read_glossary
+from transformer.pipelines.translation.terminology import Terminology, TerminologyCounts, beside_flag, read_glossary
 from transformer.pipelines.translation.translator import Translator
 from transformer.text.spans import PATTERNS
 
@@ -60,7 +60,7 @@ def test_terms_are_whole_words_and_the_longest_counts() -> None:
     terminology = Terminology(glossary=[("art", "Kunst"), ("machine", "Maschine"), ("machine learning", "ML")])
     assert terminology.terms("the art of machine learning") == [("art", "Kunst"), ("machine learning", "ML")]
     assert terminology.terms("a party") == []
-    assert terminology.required_phrases("machine and machine") == {"Maschine": 1}
+    assert terminology.terms("machine and machine") == [("machine", "Maschine")]
 
 
 def test_violations_name_what_is_wrong() -> None:
@@ -73,7 +73,7 @@ def test_violations_name_what_is_wrong() -> None:
     ]  # fmt: skip
     counts = TerminologyCounts()
     counts.add(terminology, "art {x} {x} 5", "Art {x} 7")
-    assert str(counts) == "glossary: 0 of 1 terms; protected: 1 of 3 spans"
+    assert str(counts) == "glossary: 0 of 1 terms in place; protected: 1 of 3 spans"
 
 
 def test_a_glossary_of_comma_separated_values(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_loops(tokens: list[int], loops: bool) -> None:
     assert repeats_itself(tokens) == loops
 
 
-def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> None:
-    """Catches phrases tokenized for the wrong position, and constraints of a line that affect its neighbours."""
+def test_banned_words_and_terms_through_the_translator(tiny_run: Path) -> None:
+    """Catches phrases tokenized for the wrong position, and terms of a line that affect its neighbours."""
     lines = ["one two three", "seven", "", "nine {x} two"]
     unconstrained = load(tiny_run).translations(lines)
     word = next(word for translation in unconstrained for word in translation.text.split())
@@ -139,12 +139,9 @@ def test_banned_and_required_words_through_the_translator(tiny_run: Path) -> Non
         spelled = [" ".join(map(str, part)) for translation in with_ban for part in translation.alternatives[0].tokens]
         assert not any(" ".join(map(str, spelling)) in part for part in spelled)
     assert [translation.text for translation in with_ban] != [translation.text for translation in unconstrained]
-    terminology = Terminology(glossary=[("seven", "two two")], protected=["placeholders"])
-    constrained = load(tiny_run, search=Search(8), terminology=terminology).translations(lines)
-    assert " two two" in f" {constrained[1].text}", "a term is a word of its own"
-    assert "{x}" in constrained[3].text
-    assert constrained[2].text == ""
-    assert constrained[0].text == load(tiny_run, search=Search(8)).translations(lines)[0].text
+    with_terms = load(tiny_run, terminology=Terminology(glossary=[("seven", "two two")])).translations(lines)
+    assert " two two" in f" {with_terms[1].text}", "a term is a word of its own"
+    assert [with_terms[i].text for i in (0, 2, 3)] == [unconstrained[i].text for i in (0, 2, 3)]
 
 
 def test_required_spans_override_banned_words(tiny_run: Path) -> None:
@@ -166,7 +163,7 @@ def test_kept_spans_cost_no_words(tiny_run: Path) -> None:
 def test_phrases_are_normalized_like_the_target(tmp_path: Path) -> None:
     """Catches a term that occurs in lower case, like all output of the model, and is flagged as missing."""
     terminology = Terminology(["Stadt"], [("Berlin", "Hauptstadt Berlin")], normalize=str.lower)
-    assert terminology.required_phrases("in Berlin") == {"hauptstadt berlin": 1}
+    assert terminology.terms("in Berlin") == [("Berlin", "hauptstadt berlin")]
     assert terminology.violations("in Berlin", "in hauptstadt berlin") == []
     assert terminology.violations("in", "stadt") == ["the banned phrase 'Stadt' occurs"]
 
@@ -180,7 +177,9 @@ def test_violations_are_about_whole_words() -> None:
     ]  # fmt: skip
     counts = TerminologyCounts()
     counts.add(terminology, "dog child", "Schäferhund (Kind)")
-    assert str(counts) == "glossary: 1 of 2 terms; protected: 0 of 0 spans"
+    assert str(counts) == "glossary: 1 of 2 terms in place; protected: 0 of 0 spans"
+    counts.add(terminology, "dog", "Hund", [beside_flag("dog", "Hund")])
+    assert str(counts).startswith("glossary: 1 of 3 terms"), "a term that stands beside other words is not in place"
 
 
 def test_the_old_keyword_of_the_terminology_still_works(tiny_run: Path) -> None:
@@ -200,9 +199,13 @@ def test_space_and_invisible_characters_do_not_hide_a_term() -> None:
     """Catches a term that is silently not applied because of a no-break space or a soft hyphen."""
     terminology = Terminology(glossary=[("big  cakes", "Kuchen"), ("woman", "Frau")])
     for line in ("big cakes", "big\u00a0cakes", "big  cakes", "big\u200b cakes\u00ad"):
-        assert terminology.required_phrases(line) == {"Kuchen": 1}
+        assert terminology.terms(line) == [("big cakes", "Kuchen")]
     assert terminology.terms("A wo\u00adman sells.") == [("woman", "Frau")]
     assert terminology.terms("bigcakes womans") == []
+    assert terminology.near_terms("Woman, big  Cakes, womans' woman manwoman") == [
+        ("Woman", "woman"), ("womans", "woman"), ("big Cakes", "big cakes"),
+    ]  # fmt: skip
+    assert Terminology(glossary=[("car", "Auto"), ("Hund", "dog")]).near_terms("Hunde care") == [("Hunde", "Hund")]
     counts = TerminologyCounts()
     counts.add(terminology, "A wo\u00adman, big\u00a0cakes", "Frau")
     assert str(counts).startswith("glossary: 1 of 2 terms")

@@ -212,10 +212,7 @@ def test_options_cannot_be_set_from_outside(echo: Translator, searched: list[Seq
         ({"max_target_tokens": -3}, "max_target_tokens=-3 is below 0"),
         ({"search": Search(min_tokens=20), "max_target_tokens": 20}, "min_tokens=20 exceeds 19; choose fewer"),
         ({"task": "a: ", "terminology": Terminology(protected=["tags"])}, "which a task shifts; leave one out"),
-        (
-            {"search": Search(sampling=Sampling()), "terminology": Terminology(glossary=[("a", "b")])},
-            "a glossary needs a beam; leave out groups and sampling",
-        ),
+        ({"task": "a: ", "terminology": Terminology(glossary=[("a", "b")])}, "which a task shifts; leave one out"),
     ],
 )
 def test_invalid_options_are_refused_before_the_model_is_read(options: dict[str, Any], message: str) -> None:
