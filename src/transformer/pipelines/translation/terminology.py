@@ -161,7 +161,8 @@ class Terminology:
             if not _contains(text, target)
         ]
         problems += [
-            f"{phrase!r} is not a term, but {source!r} is" for phrase, source in self.near_terms(self.tag_free(line).text)
+            f"{phrase!r} is not a term, but {source!r} is"
+            for phrase, source in self.near_terms(self.tag_free(line).text)
         ]
         unprotected = self.span_pattern.sub(" ", text)
         banned = [phrase for phrase in self.banned if _contains(unprotected, self.normalize(phrase))]
