@@ -63,10 +63,9 @@ class CorpusFile:
             return read_tsv(path, settings.columns, counts, settings.invalid_utf8, languages=True)
         if suffix == ".csv":
             return read_csv(path, settings.columns, counts, settings.invalid_utf8, names, languages=True)
-        columns = settings.columns or names
         if suffix == ".jsonl":
-            return read_jsonl(path, columns, counts, settings.invalid_utf8)
-        return read_parquet(path, columns, counts)
+            return read_jsonl(path, settings.columns, counts, settings.invalid_utf8, names)
+        return read_parquet(path, settings.columns, counts, names)
 
 
 def training_files(settings: DataConfig) -> list[CorpusFile]:

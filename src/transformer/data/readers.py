@@ -20,7 +20,7 @@ class PairCounts:
         source: Counts of the source lines.
         target: Counts of the target lines.
         line_breaks: Number of pairs with line breaks inside a text, which were replaced by spaces.
-        language_headers: Number of first rows that name two languages; they are headers.
+        headers: Number of first rows that name two languages or sides; they are headers.
         too_long: Number of pairs left out because a text is too long for a tokenizer.
         damaged: Number of pairs left out because a text holds a character that its format does not allow.
     """
@@ -28,7 +28,7 @@ class PairCounts:
     source: LineCounts = field(default_factory=LineCounts)
     target: LineCounts = field(default_factory=LineCounts)
     line_breaks: int = 0
-    language_headers: int = 0
+    headers: int = 0
     too_long: int = 0
     damaged: int = 0
 
@@ -48,7 +48,7 @@ class PairCounts:
     def add(self, other: "PairCounts") -> None:
         """Adds the counts of another file."""
         self.line_breaks += other.line_breaks
-        self.language_headers += other.language_headers
+        self.headers += other.headers
         self.too_long += other.too_long
         self.damaged += other.damaged
         for total, counts in ((self.source, other.source), (self.target, other.target)):

@@ -56,7 +56,7 @@ class DataReport:
     carriage_returns: int = 0
     replaced_lines: int = 0
     line_breaks: int = 0
-    language_headers: int = 0
+    headers: int = 0
     test_lines: int | None = None
     test_overlap: int | None = None
     files: list[FileCounts] = field(default_factory=list)
@@ -91,7 +91,7 @@ class DataReport:
         self.carriage_returns += counts.source.carriage_returns + counts.target.carriage_returns
         self.replaced_lines += counts.source.replaced + counts.target.replaced
         self.line_breaks += counts.line_breaks
-        self.language_headers += counts.language_headers
+        self.headers += counts.headers
 
     def to_dict(self) -> dict[str, object]:
         """Returns the fields as JSON values, with a count for every reason."""
@@ -157,6 +157,6 @@ class DataReport:
             notes.append(f"lines repaired {self.replaced_lines:,}")
         if self.line_breaks:
             notes.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
-        if self.language_headers:
-            notes.append(f"first rows that name two languages, read as headers {self.language_headers:,}")
+        if self.headers:
+            notes.append(f"first rows that name two languages or sides, read as headers {self.headers:,}")
         return [*notes, *TraitCounts(self.traits).lines()]

@@ -23,6 +23,15 @@ Rows = Iterator[tuple[int, list[str]]]
 """The fields of each row, with the number of its first line."""
 MAX_ROW_CHARACTERS: Final = 1 << 22
 """Maximum length of a row, which may hold much beside the two texts."""
+DEFAULT_NAMES: Final = ("source", "target")
+"""Names of the two columns of a table that has others, unless its languages are given."""
+SIDE_NAMES: Final = (
+    {"source", "src", "source_text", "src_text", "original", "input"},
+    {"target", "tgt", "trg", "target_text", "tgt_text", "translation", "output"},
+)
+"""Names of the two columns by which a first row is a header, as the names of two languages are."""
+NESTED: Final = "translation"
+"""Name of the object that holds both texts in many data sets."""
 
 
 def read_tsv(
@@ -38,14 +47,14 @@ def read_tsv(
         columns: The two columns; None for a file of exactly two.
         counts: Counts that are updated while reading.
         invalid: Treatment of bytes that are not UTF-8, as in `read_lines`.
-        languages: Whether, without `columns`, a first row of the names of two languages is a header.
+        languages: Whether, without `columns`, a first row of the names of two languages or sides is a header.
 
     Raises:
         DataError: the file cannot be read, a name is not in the first line, or a line has too few or too many columns.
     """
     rows = _tsv_rows(path, counts, invalid)
     if languages and columns is None:
-        rows = _skip_language_header(rows, counts)
+        rows = _skip_header(rows, counts)
     return _select(path, rows, columns, counts)
 
 
@@ -54,14 +63,15 @@ def read_csv(
     columns: Columns | None,
     counts: PairCounts,
     invalid: Invalid,
-    names: Columns = ("source", "target"),
+    names: Columns = DEFAULT_NAMES,
     *,
     languages: bool = False,
 ) -> Iterator[Pair]:
     """Yields two columns of a file of comma-separated values, by the rules of Python's csv module.
 
-    Column names are looked up in the first row, as in `read_tsv`. Without `columns`, the first row is a header if it
-    holds `names`, which then are the columns; with `languages`, also if it is the names of two languages.
+    Semicolons separate the values of a file whose first line has one, but no comma. Column names are looked up in the
+    first row, as in `read_tsv`. Without `columns`, the first row is a header if it holds `names`, which then are the
+    columns; with `languages`, also if it is the names of two languages or sides.
 
     Raises:
         DataError: same as `read_tsv`, or a quotation mark is never closed.
@@ -71,18 +81,24 @@ def read_csv(
         columns = names if all(name in first[1] for name in names) else None
         rows = chain([first], rows)
         if languages and columns is None:
-            rows = _skip_language_header(rows, counts)
+            rows = _skip_header(rows, counts)
     return _select(path, rows, columns, counts)
 
 
-def _skip_language_header(rows: Rows, counts: PairCounts) -> Rows:
-    """Skips and counts a header with the names of two languages."""
+def _skip_header(rows: Rows, counts: PairCounts) -> Rows:
+    """Skips and counts a header with the names of two languages, or of the sides."""
     for is_first, row in zip(chain([True], repeat(False)), rows, strict=False):
-        names = {language_of_header(name) for name in row[1]} if is_first and len(row[1]) == 2 else {None}
-        if None not in names and len(names) == 2:
-            counts.language_headers += 1
+        if is_first and len(row[1]) == 2 and _is_header(row[1]):
+            counts.headers += 1
         else:
             yield row
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    if all(name.strip().lower() in known for name, known in zip(names, SIDE_NAMES, strict=True)):
+        return True
+    languages = {language_of_header(name) for name in names}
+    return None not in languages and len(languages) == 2
 
 
 def _tsv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
@@ -95,7 +111,7 @@ def _tsv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
 
 
 def csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
-    """Yields the rows of a file of comma-separated values, without blank lines.
+    """Yields the rows of a file of values separated by commas or semicolons, see `read_csv`, without blank lines.
 
     Raises:
         DataError: the file cannot be read, or a quotation mark is never closed.
@@ -109,7 +125,10 @@ def csv_rows(path: Path, counts: PairCounts, invalid: Invalid) -> Rows:
         is_at_end = True
 
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_CHARACTERS))
-    reader, start = csv.reader(lines()), 1
+    all_lines = lines()
+    first = next(all_lines, "")
+    delimiter = ";" if ";" in first and "," not in first else ","
+    reader, start = csv.reader(chain([first] if first else [], all_lines), delimiter=delimiter), 1
     try:
         for fields in reader:
             if is_at_end:  # a row ends with its line, unless a quotation mark is still open
@@ -187,18 +206,36 @@ class _JsonObject(dict[str, object]):
         self.repeated = {name for name, count in names.items() if count > 1}
 
 
+def _find_columns(columns: Columns | None, names: Columns, leaves: Sequence[str]) -> Columns:
+    """Returns the names of two values: those that are given, or those within an object of both translations."""
+    nested = [leaf for leaf in leaves if leaf.startswith(f"{NESTED}.")]
+    if columns is not None or all(name in leaves for name in names):
+        return columns or names
+    within = f"{NESTED}.{names[0]}", f"{NESTED}.{names[1]}"
+    if set(within) <= set(nested):
+        return within
+    return (nested[0], nested[1]) if names == DEFAULT_NAMES and len(nested) == 2 else names
+
+
 def read_jsonl(
-    path: Path, columns: Columns, counts: PairCounts, invalid: Invalid, *, labels: bool = False
+    path: Path,
+    columns: Columns | None,
+    counts: PairCounts,
+    invalid: Invalid,
+    names: Columns = DEFAULT_NAMES,
+    *,
+    labels: bool = False,
 ) -> Iterator[Pair]:
     """Yields two values of the JSON object in each line.
 
-    A dot in a name selects a nested value (`translation.en`); null is read as an empty text. With `labels`, the second
+    A dot in a name selects a nested value (`translation.en`); null is read as an empty text. Without `columns`, the
+    first object decides: the values are `names`, or the two within its object `translation`. With `labels`, the second
     value may be an integer, which becomes the name of a label.
 
     Raises:
         DataError: the file cannot be read, or a line is not an object with two texts of these names.
     """
-    steps = [str(column).split(".") for column in columns]
+    steps: list[list[str]] = []
     lines = read_lines(path, counts.source, invalid, overlong="cut", limit=MAX_ROW_CHARACTERS)
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_ROW_CHARACTERS:
@@ -210,12 +247,20 @@ def read_jsonl(
             raise DataError(
                 f"{path}, line {number}: not JSON ({describe_error(error)}); write one object per line"
             ) from error
+        if not steps:
+            nested = _keys(values.get(NESTED)) if isinstance(values, _JsonObject) else []
+            leaves = [*_keys(values), *(f"{NESTED}.{key}" for key in nested)]
+            steps = [str(column).split(".") for column in _find_columns(columns, names, leaves)]
         location = f"{path}, line {number}"
         pair = _text(values, steps[0], location), _text(values, steps[1], location, may_be_number=labels)
         if any(map(is_overlong, pair)):
             counts.too_long += 1
         else:
             yield pair
+
+
+def _keys(values: object) -> list[str]:
+    return [*values] if isinstance(values, _JsonObject) else []
 
 
 def _text(values: object, names: list[str], location: str, *, may_be_number: bool = False) -> str:
@@ -238,11 +283,19 @@ def _text(values: object, names: list[str], location: str, *, may_be_number: boo
     return values or ""
 
 
-def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bool = False) -> Iterator[Pair]:
+def read_parquet(
+    path: Path,
+    columns: Columns | None,
+    counts: PairCounts,
+    names: Columns = DEFAULT_NAMES,
+    *,
+    labels: bool = False,
+) -> Iterator[Pair]:
     """Yields two columns of a Parquet file, one row group at a time.
 
-    A dot in a name selects a nested column; null is read as an empty text. With `labels`, the second column may contain
-    integers, which become the names of labels.
+    A dot in a name selects a nested column; null is read as an empty text. Without `columns`, they are `names`, or the
+    two within the column `translation`. With `labels`, the second column may contain integers, which become the names
+    of labels.
 
     Raises:
         DataError: the file cannot be read, or does not have two text columns of these names.
@@ -253,10 +306,10 @@ def read_parquet(path: Path, columns: Columns, counts: PairCounts, *, labels: bo
     try:
         with path.open("rb") as file, parquet.ParquetFile(file) as table:
             leaves = [table.schema.column(index).path for index in range(len(table.schema))]
-            for name in columns:
+            first, second = (str(name) for name in _find_columns(columns, names, leaves))
+            for name in (first, second):
                 check_column_name(path, name, leaves, "")
-            for batch in table.iter_batches(batch_size=4096, columns=[str(name) for name in columns]):
-                first, second = (str(name) for name in columns)
+            for batch in table.iter_batches(batch_size=4096, columns=[first, second]):
                 sides = _column(batch, first, path), _column(batch, second, path, may_be_numbers=labels)
                 for pair in zip(*sides, strict=True):
                     if any(map(is_overlong, pair)):

@@ -132,6 +132,7 @@ def test_csv_is_what_the_csv_module_writes(tmp_path: Path) -> None:
     [
         (("English", "German"), True), (("en", "de"), True), (("eng", "zh-Hans"), True), (("Deutsch", "Русский"), True),
         (("English", "Englisch"), False), (("de", "de"), False), (("en", "x"), False), (("dog", "Hund"), False),
+        (("src_text", "tgt_text"), True), (("SRC", "tgt"), True), (("tgt", "src"), False), (("Input", "x"), False),
         (("no", "so what"), False), (("Yes", "Ja"), False), (("English\0", "a\0b"), False),
     ],
 )  # fmt: skip
@@ -141,7 +142,7 @@ def test_names_of_languages_are_a_header(tmp_path: Path, name: str, first: tuple
     path = write_lines(tmp_path / name, [("\t" if name == "x.tsv" else ",").join(row) for row in rows])
     counts = PairCounts()
     assert read(path, counts) == rows[is_header:]
-    assert counts.language_headers == is_header
+    assert counts.headers == is_header
     assert read(path, columns=(1, 2)) == rows
     assert list(read_rows([path], None, ("text", "label"))) == rows, "a label may be a language"
 
@@ -202,6 +203,32 @@ def test_an_overlong_text_is_left_out_and_counted(tmp_path: Path) -> None:
     assert (counts.too_long, counts.source.lines) == (2, 4)
     with pytest.raises(DataError, match=r"y.tsv holds no pair that can be used: 1 longer than 262,144 characters"):
         read(write_lines(tmp_path / "y.tsv", [row]))
+
+
+def test_semicolons_separate_where_there_are_no_commas(tmp_path: Path) -> None:
+    """Catches the CSV of other locales that is refused, and a text with a semicolon that becomes two columns."""
+    rows = write_lines(tmp_path / "x.csv", ["en;de", "Well, yes.;Na ja.", '"a; b";c'])
+    assert read(rows) == [("Well, yes.", "Na ja."), ("a; b", "c")]
+    assert read(write_lines(tmp_path / "y.csv", ["a; b,c"])) == [("a; b", "c")]
+
+
+def test_texts_within_an_object_of_translations(tmp_path: Path) -> None:
+    """Catches a data set of translations that is refused, languages swapped, and others than those asked for."""
+    row = {"id": 1, "translation": {"en": "a", "de": "b"}}
+    jsonl = write_lines(
+        tmp_path / "x.jsonl", [json.dumps(row), json.dumps({**row, "translation": {"de": "d", "en": "c"}})]
+    )
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "x.parquet")
+    assert read(jsonl) == [("a", "b"), ("c", "d")]
+    assert read(jsonl, languages=("de", "en")) == [("b", "a"), ("d", "c")]
+    assert read(tmp_path / "x.parquet", languages=("de", "en")) == [("b", "a")]
+    assert read(tmp_path / "x.parquet") == [("a", "b")]
+    for path in (jsonl, tmp_path / "x.parquet"):
+        with pytest.raises(DataError, match=r"no .*'fr'"):
+            read(path, languages=("fr", "de"))
+    three = write_lines(tmp_path / "y.jsonl", [json.dumps({"translation": {"en": "a", "de": "b", "fr": "c"}})])
+    with pytest.raises(DataError, match="no 'source'"):
+        read(three)
 
 
 def test_jsonl_names_dots_null_and_line_breaks(tmp_path: Path) -> None:
