@@ -14,6 +14,7 @@ from transformer.evaluation.breakdown import (
     most_different_lines,
     word_counts,
 )
+from transformer.evaluation.line_formats import format_notes
 from transformer.evaluation.scores import (
     DEFAULT_METRICS,
     MetricName,
@@ -148,7 +149,7 @@ def evaluate(
         tuple(_count_empty(lines, test.references) for lines in translations),
         tokenization,
         sum(any(not reference.strip() for reference in line) for line in zip(*test.references, strict=True)),
-        tuple(_notes(tokenization, test, metrics)),
+        tuple(_notes(systems, tokenization, test, metrics)),
     )
 
 
@@ -157,7 +158,11 @@ def _count_empty(translations: Sequence[str], references: Sequence[Sequence[str]
     return sum(not output.strip() and not is_rightly_blank(output, expected) for output, *expected in lines)
 
 
-def _notes(tokenization: Tokenization, test: EvaluationSet, metrics: Sequence[MetricName]) -> Iterator[str]:
+def _notes(
+    systems: Sequence[System], tokenization: Tokenization, test: EvaluationSet, metrics: Sequence[MetricName]
+) -> Iterator[str]:
+    for system in systems:
+        yield from format_notes(system.name, system.translations, test.references[0])
     lines = [line for reference in test.references for line in reference]
     if "BLEU" in metrics and (note := tokenization_note(tokenization, lines, test.target_language)):
         yield note
