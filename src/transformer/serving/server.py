@@ -25,6 +25,8 @@ BACKLOG: Final = 2048
 LAST_REQUESTS_SECONDS: Final = 0.5
 """Time after the signal to stop in which open connections may send a request that they had begun."""
 
+ACCEPTED_AT_ONCE: Final = 16
+"""Connections that are accepted before the first of them is counted, and may be refused."""
 RESERVED_FILES: Final = 128
 """Open files beside connections: those of the processes of models, of logs, and of connections to be refused."""
 SECONDS_BETWEEN_FAILURES: Final = 1.0
@@ -85,7 +87,7 @@ class StoppableServer(uvicorn.Server):
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
+            backlog=ACCEPTED_AT_ONCE,  # asyncio accepts as many before it does anything else
             timeout_keep_alive=settings.limits.keep_alive_seconds,  # pyright: ignore[reportArgumentType]
             timeout_graceful_shutdown=settings.limits.shutdown_seconds,  # pyright: ignore[reportArgumentType]
         )
@@ -114,6 +116,7 @@ class StoppableServer(uvicorn.Server):
         """Prints the address when connections are accepted."""
         await super().startup(sockets)
         for listener in sockets or ():
+            listener.listen(BACKLOG)
             host, port, *_ = listener.getsockname()
             address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             print(address, flush=True)

@@ -162,7 +162,9 @@ def test_connections_stay_below_the_limit_on_open_files() -> None:
         stack.callback(process.kill)
         port = int(process.stdout.readline().rpartition(":")[2])
         for _ in range(200):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), SECONDS))
+            idle = stack.enter_context(socket.socket())
+            idle.setblocking(False)
+            idle.connect_ex(("127.0.0.1", port))
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         stack.callback(connection.close)
         connection.request("GET", "/live")
