@@ -102,6 +102,8 @@ def _kept_spans(line: str, pattern: regex.Pattern[str]) -> list[_Span]:
         if kind == "tags":
             continue
         before = spans[-1] if spans else None
+        if before and start < before.end:
+            continue
         if kind == "placeholders":
             touching = _TOUCHING_BEFORE.search(line, before.end if before else 0, start)
             start = touching.start() if touching else start

@@ -27,6 +27,7 @@ def visible(text: str) -> str:
         ("You have %d messages in %(n)d days.", "You have 25 messages in 35 days."),
         ("It takes {n}s or {price}€.", "It takes Boston or Paris."),
         ("{a}/{b}, {c}", "Boston, Paris"),
+        ("option '%s%s' is", "option Boston is"),
         ("Look ('{x}') and <b>%s</b> and <b>%s now</b>.", "Look Boston and Paris and <b>Tom now</b>."),
         ("Is Boston in %s?", "Is Boston in Paris?"),
         ("Click &Open now.\\nSee it 😀!", "Click *Open now.*See it *!"),
