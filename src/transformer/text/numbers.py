@@ -98,6 +98,11 @@ class Number:
     clock: str = ""
 
 
+def has_digit(text: str) -> bool:
+    """Whether a text has a digit of any script, or a sign such as ½."""
+    return _DIGIT.search(text) is not None
+
+
 def read_numbers(text: str, language: str) -> list[Number]:
     """Returns the numbers of a text in order.
 
@@ -105,7 +110,7 @@ def read_numbers(text: str, language: str) -> list[Number]:
         text: The text; digits may be of any script.
         language: Its language (BCP 47); empty if it is not known.
     """
-    if not _DIGIT.search(text):
+    if not has_digit(text):
         return []
     plain = _with_ascii_digits(text)
     dates = list(_spelled_dates(text, plain, language))

@@ -65,6 +65,14 @@ _QUOTES: Final = {'"': '"', "“": "”", "„": '“”‟"', "«": "»", "»":
 """Opening quotation marks with those that may close them."""
 
 
+_WORDS: Final = regex.compile(r"(?:[\p{L}\p{M}\s,;:?!'’\"“”„«»()…–—-]++|\.(?![\w.]))*+")
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text has words and punctuation alone, so that no pattern of a span matches in it."""
+    return _WORDS.fullmatch(text) is not None
+
+
 def kept_pattern(kinds: Collection[str]) -> regex.Pattern[str]:
     """Returns a pattern of the spans of some kinds, with the name of the kind as the group."""
     chosen = [f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items() if kind in kinds]
@@ -81,7 +89,7 @@ _KEPT: Final = kept_pattern(KEPT_KINDS)
 
 def blank_kept(text: str) -> str:
     """Returns a text with spaces instead of its addresses, tags, placeholders and other spans that are kept."""
-    return blank_spans(text, _KEPT)
+    return text if is_plain(text) else blank_spans(text, _KEPT)
 
 
 def split_marks(text: str) -> tuple[str, str, str]:
@@ -102,7 +110,7 @@ def split_marks(text: str) -> tuple[str, str, str]:
 
 def without_addresses(text: str) -> str:
     """Returns a text without its addresses, and without words that are the names of hosts."""
-    return _DOMAIN.sub("", ADDRESS.sub("", text))
+    return text if is_plain(text) else _DOMAIN.sub("", ADDRESS.sub("", text))
 
 
 def blank_spans(text: str, pattern: regex.Pattern[str]) -> str:

@@ -1,8 +1,10 @@
 """Spans that are hidden from the model, and put back into its translation."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from transformer.text.spans import KEPT_KINDS, decode_letters, kept_pattern, split_marks
+from transformer.text.spans import ADDRESS, KEPT_KINDS, PATTERNS, decode_letters, is_plain, kept_pattern, split_marks
 from transformer.text.substitution import NAMES, SubstitutedLine
 
 PATTERN = kept_pattern(KEPT_KINDS)
@@ -98,6 +100,20 @@ def test_marks_at_the_ends_of_a_line(line: str, marks: tuple[str, str]) -> None:
     before, text, after = split_marks(line)
     assert (before, after) == marks
     assert before + text + after == line
+
+
+@given(st.text("aZé\u0301猫1 \n.,;:?!'’\"“”()…–-_&%@#/\\<>{}\u200d👍", max_size=20))
+@example("See www.example")
+@example("a.de")
+def test_plain_texts_have_no_spans(text: str) -> None:
+    """Catches spans that are overlooked because a text is taken for one of words alone."""
+    assert not is_plain(text) or not (kept_pattern(PATTERNS).search(text) or ADDRESS.search(text))
+
+
+def test_words_and_punctuation_are_plain() -> None:
+    """Catches ordinary lines for which all patterns are tried."""
+    assert is_plain("„Größe zählt“, sagte er – wirklich? (Ja!) It's well-known: e\u0301.\n")
+    assert not any(map(is_plain, ("a.de", "5", "a_b", "R&D", "50 %", "<b>", "👍")))
 
 
 def test_references_to_letters_are_read() -> None:

@@ -13,7 +13,8 @@ from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.text.markup import TAG
-from transformer.text.number_comparison import compare_numbers
+from transformer.text.number_comparison import NumberDifferences, compare_numbers
+from transformer.text.numbers import has_digit
 from transformer.text.sentences import count_sentences, has_letter
 from transformer.text.spans import ADDRESS, blank_kept, blank_tags
 from transformer.tokenizers.pair import TokenizerPair
@@ -297,7 +298,9 @@ def compare_spans(
         return SpanChanges()
     sides = line, translation
     addresses = [Counter(ADDRESS.findall(blank_tags(text)) if with_addresses else ()) for text in sides]
-    numbers = compare_numbers((blank_kept(line), blank_kept(translation)), languages)
+    numbers = NumberDifferences()
+    if any(map(has_digit, sides)):
+        numbers = compare_numbers((blank_kept(line), blank_kept(translation)), languages)
     missing, invented = ([number.text for number in side] for side in (numbers.missing, numbers.invented))
     return SpanChanges(
         (*(addresses[0] - addresses[1]), *missing), (*(addresses[1] - addresses[0]), *invented), (*missing, *invented)

@@ -15,7 +15,7 @@ from transformer.text.case import ALL_CASES, LetterCase, Truecased, Truecaser, m
 from transformer.text.line_splitting import MAX_TOKEN, WORD, SplitLine, split_line
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentences import Span, has_letter, sentence_spans
-from transformer.text.spans import decode_letters, kept_pattern, split_marks, without_addresses
+from transformer.text.spans import decode_letters, is_plain, kept_pattern, split_marks, without_addresses
 from transformer.text.substitution import NAMES, SubstitutedLine
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
@@ -245,7 +245,7 @@ class Segmenter:
         if not config.copy or self._content(config.task).strip() or config.terminology.terms(line):
             return False
         text = self._content(line)
-        rest = without_addresses(config.terminology.span_pattern.sub("", text))
+        rest = text if is_plain(text) else without_addresses(config.terminology.span_pattern.sub("", text))
         if has_letter(rest):
             return False
         learned = source_text is not None and source_text.has_text_without_letters

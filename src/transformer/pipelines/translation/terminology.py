@@ -13,10 +13,9 @@ import regex
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.inline_tags import TagFreeLine, strip_tags
 from transformer.text.normalization import normalize_spaces
-from transformer.text.spans import KEPT_KINDS, PATTERNS, kept_pattern
+from transformer.text.spans import KEPT_KINDS, PATTERNS, is_plain, kept_pattern
 from transformer.text.substitution import MARK
 
-_MAY_HAVE_SPANS: Final = regex.compile(r"[%{$&_\\@#</\d]|[.][a-z]|[^\x00-\u024f]")
 MIN_NEAR: Final = 3
 """Minimum number of letters of a source term whose other forms are named."""
 _ENDINGS: Final = ("'s", "’s", "es", "s", "en", "n")
@@ -130,7 +129,7 @@ class Terminology:
 
     def may_have_spans(self, text: str) -> bool:
         """Whether a text may have protected spans, at first sight."""
-        return bool(self.kinds) and _MAY_HAVE_SPANS.search(text) is not None
+        return bool(self.kinds) and not is_plain(text)
 
     def changed_spans(self, line: str, translation: str) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the protected spans that a translation lacks, and those that it adds.
