@@ -13,6 +13,8 @@ JUMP_NATS, MOST_NATS, NO_PARTNER_NATS = 15.0, 6.0, -3.0
 ROUNDS, REACH, MOST_PROBED, MOST_NEW = 5, 40, 320, 8
 PROBE_LINES, PROBES, PROBE_DEVIATIONS = 32, 16, 6.0
 MIN_PAIRS, MIN_SEPARATION = 40, 0.75
+WHOLE_SHIFTS = (1, -1, 2, -2, 3, -3)
+"""Offsets of the whole file that are tried if the two sides do not fit under those at the start and at the end."""
 Path = NDArray[np.int64]
 Evidence = dict[int, Scores]
 
@@ -53,22 +55,8 @@ def align(
         The alignment, or None if the lines are too few or unrelated.
     """
     search = _Aligner(index_words(source, target), base_offset, end)
-    fixed = {0, end or 0}
-    offsets, learned = fixed, [np.full(len(source), offset) for offset in sorted(fixed)]
-    rounds = 0
-    while True:
-        rounds += 1
-        model = search.learn(learned)
-        if model is None:
-            return None
-        evidence = {offset: search.score_offset(model, offset, learned) for offset in sorted(offsets)}
-        path = search.best_path(evidence)
-        new = search.probe_offsets(model, path, evidence) - offsets
-        settled = len(learned) == 1 and bool((path == learned[0]).all())
-        if rounds == ROUNDS or (settled and not new):
-            is_reliable = model.separation >= MIN_SEPARATION
-            return Alignment(path, _scores_along(evidence, path), evidence, model.separation) if is_reliable else None
-        offsets, learned = fixed | new | set(np.unique(path).tolist()), [path]
+    starts = ([0, *([end] if end else [])], *([offset] for offset in WHOLE_SHIFTS))
+    return next((alignment for learned in starts if (alignment := search.align(learned))), None)
 
 
 @dataclass(frozen=True)
@@ -78,6 +66,27 @@ class _Aligner:
     sides: BitextWords
     base_offset: int
     end: int | None
+
+    def align(self, starts: Sequence[int]) -> Alignment | None:
+        """Returns the alignment that is found from the pairs under some offsets; None if its pairs do not fit."""
+        offsets = fixed = {0, self.end or 0, *starts}
+        learned = [np.full(len(self.sides.source.lengths), offset) for offset in starts]
+        rounds = 0
+        while True:
+            rounds += 1
+            model = self.learn(learned)
+            if model is None:
+                return None
+            evidence = {offset: self.score_offset(model, offset, learned) for offset in sorted(offsets)}
+            path = self.best_path(evidence)
+            new = self.probe_offsets(model, path, evidence) - offsets
+            settled = len(learned) == 1 and bool((path == learned[0]).all())
+            if rounds == ROUNDS or (settled and not new):
+                is_reliable = model.separation >= MIN_SEPARATION
+                return (
+                    Alignment(path, _scores_along(evidence, path), evidence, model.separation) if is_reliable else None
+                )
+            offsets, learned = fixed | new | set(np.unique(path).tolist()), [path]
 
     def learn(self, paths: list[Path]) -> FitModel | None:
         """Learns the fit model from the pairs on the paths."""

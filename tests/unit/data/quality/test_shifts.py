@@ -59,6 +59,16 @@ def test_a_line_lost_near_an_edge_is_placed_there(side: int, line: int) -> None:
     assert detect_shifts(without(WHOLE, (side, 600))) == []  # all other lines stay aligned
 
 
+@pytest.mark.parametrize("size", [1, -3])
+def test_a_file_that_is_shifted_throughout_is_told_by_how_much(size: int) -> None:
+    """Catches files of equal length that are called unrelated because no line stands beside its translation."""
+    source, target = WHOLE
+    n = len(source) - abs(size)
+    (shift,) = detect_shifts((source[max(0, -size) :][:n], target[max(0, size) :][:n]))
+    assert (shift.size, shift.unpaired_lines) == (-size, (1, abs(size)))
+    assert detect_shifts((source, random.Random(1).sample(target, len(target)))) == []
+
+
 @pytest.mark.parametrize("first", [211, 1])
 def test_a_hole_of_many_lines_is_measured(first: int) -> None:
     """Catches a search limited to a few lines, and lines without a partner that are miscounted."""
