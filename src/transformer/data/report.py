@@ -23,6 +23,12 @@ ADVICE: Final = {
 }
 """Advice by reason, printed if more pairs were dropped than kept."""
 
+DIFFERENCES: Final = {
+    "numbers": "numbers", "placeholders": "placeholders", "tags": "tags", "addresses": "addresses",
+    "final-mark": "the final punctuation mark",
+}  # fmt: skip
+"""What the sides of a pair may differ in, in words."""
+
 
 class FileCounts(TypedDict):
     """The pairs of one file that were read and kept, its name, and its weight in the recipe."""
@@ -38,7 +44,8 @@ class DataReport:
     """Counts of a prepared corpus: read == kept + held_out + the sum of dropped.
 
     `tokens_read` and `tokens_fallback` are the source and target tokens of all pairs that reached the tokenizers, and
-    those among them that stand for a part of a character or for unknown text.
+    those among them that stand for a part of a character or for unknown text. Of `compared` pairs, evenly spread over
+    the corpus, `differences` counts those whose sides differ in what a translation keeps, see `pair_differences`.
     """
 
     read: int = 0
@@ -53,6 +60,8 @@ class DataReport:
     tokens_read: tuple[int, int] = (0, 0)
     tokens_fallback: tuple[int, int] = (0, 0)
     traits: dict[str, list[int]] = field(default_factory=dict)
+    compared: int = 0
+    differences: Counter[str] = field(default_factory=Counter)
     carriage_returns: int = 0
     replaced_lines: int = 0
     line_breaks: int = 0
@@ -102,7 +111,8 @@ class DataReport:
     def from_dict(cls, values: Mapping[str, Any]) -> "DataReport":
         """Creates a report from the values of `to_dict`."""
         pairs = {name: tuple(values[name]) for name in ("tokens_read", "tokens_fallback") if name in values}
-        fields: dict[str, Any] = {**values, **pairs, "dropped": Counter(values["dropped"])}
+        counters = {name: Counter(values[name]) for name in ("dropped", "differences") if name in values}
+        fields: dict[str, Any] = {**values, **pairs, **counters}
         return cls(**fields)
 
     def advice(self) -> str:
@@ -159,4 +169,7 @@ class DataReport:
             notes.append(f"pairs with line breaks within a text, which became spaces {self.line_breaks:,}")
         if self.headers:
             notes.append(f"first rows that name two languages or sides, read as headers {self.headers:,}")
+        if self.differences:
+            counts = ", ".join(f"{DIFFERENCES[kind]} in {n:,}" for kind, n in self.differences.most_common())
+            notes.append(f"of {self.compared:,} pairs, the sides differ in {counts}; transformer check shows them")
         return [*notes, *TraitCounts(self.traits).lines()]

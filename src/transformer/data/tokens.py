@@ -26,6 +26,7 @@ from transformer.data.filters import PairFilter
 from transformer.data.inputs import read_files, training_files
 from transformer.data.languages import identify_languages
 from transformer.data.progress import Progress
+from transformer.data.quality.kept_spans import pair_differences
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.report import DataReport
@@ -36,6 +37,8 @@ from transformer.text.lines import read_lines
 from transformer.tokenizers.pair import TokenizerPair
 
 REPORT_FILE: Final = "account.json"
+MAX_COMPARED: Final = 5000
+"""Approximate number of pairs whose numbers, placeholders, tags, addresses and final punctuation are compared."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +149,16 @@ class _CorpusEncoder:
         self._held_out = [np.zeros(0, bool)]  # one byte per pair
         pair_filter = PairFilter(*job.max_lengths, job.settings.max_length_ratio)
         duplicates = job.settings.drop_duplicates
-        language = self._source_language()
-        self._encoder = BlockEncoder(job.tokenizers, pair_filter, duplicates, job.held_out, test_sources, language)
+        self._languages = self._identify_languages()
+        self._encoder = BlockEncoder(
+            job.tokenizers, pair_filter, duplicates, job.held_out, test_sources, self._languages[0]
+        )
 
-    def _source_language(self) -> str:
-        """Returns the language of the sources, named or detected at the beginning of the corpus; "" if not known."""
+    def _identify_languages(self) -> tuple[str, str]:
+        """Returns the languages, named or detected at the beginning of the corpus; "" for one that is not known."""
         with closing(read_files(self._inputs)) as pairs:
-            source, _ = identify_languages(self._job.settings, list(islice(pairs, BLOCK_PAIRS)))
-        return source.tag or ""
+            source, target = identify_languages(self._job.settings, list(islice(pairs, BLOCK_PAIRS)))
+        return source.tag or "", target.tag or ""
 
     def encode(self, folder: Path) -> None:
         """Writes the tokens of all files and completes the report."""
@@ -185,9 +190,17 @@ class _CorpusEncoder:
             counts = PairCounts()
             for block in _make_blocks(file.read(counts)):
                 self._origins.append(index)
+                self._compare(block)
                 yield block
             self.report.add_reader_counts(counts)
             self._read[index] += counts.left_out
+
+    def _compare(self, block: list[Pair]) -> None:
+        """Counts differences between the two sides of some pairs of a block."""
+        step = max(1, -(-self._job.pairs // MAX_COMPARED))
+        for source, target in block[::step]:
+            self.report.compared += 1
+            self.report.differences.update({kind for kind, _ in pair_differences(source, target, self._languages)})
 
     def _count_block(self, block: EncodedBlock) -> None:
         origin = self._origins.popleft()

@@ -172,8 +172,8 @@ def test_a_failure_inside_the_batching_does_not_stop_it(monkeypatch: pytest.Monk
             raise ZeroDivisionError
 
         for name, code in (
-            ("batch", ""),
-            ("waited", "internal"),
+            ("observe_batch", ""),
+            ("observe_queue_time", "internal"),
         ):  # the result has arrived before its batch is recorded
             monkeypatch.setattr(metrics, name, broken)
             (result,) = await engine.run_each(job("one"))

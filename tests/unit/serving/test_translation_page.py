@@ -13,7 +13,7 @@ import pytest
 
 from opened import NEEDS_BROWSER
 from serving_app import TEST_SECONDS, fake_services, running_app
-from serving_fakes import FakeEngine
+from serving_fakes import FakeEngine, translation
 from transformer.serving.keys import add_key
 from transformer.serving.routes.page import page_files
 from transformer.serving.settings import Limits
@@ -243,7 +243,8 @@ def test_html_in_texts_is_text(page: Any) -> None:
     """Catches a page that puts a text, its translation or its history into the document as HTML."""
     count = "document.querySelectorAll('script, img, b').length"
     before = page.evaluate(count)
-    translate(page, ATTACK)
+    page.fill("#source", ATTACK)
+    wait_for_output(page, translation("en-de", ATTACK, {})["text"])
     page.click("#output .sentence >> nth=0")
     page.wait_for_selector("#alternatives button")
     page.keyboard.press("Escape")
@@ -253,7 +254,7 @@ def test_html_in_texts_is_text(page: Any) -> None:
     page.click("#open-history")
     assert page.text_content("#history-list .entry-translation") == ATTACK
     page.click("#history-list .entry")
-    wait_for_output(page, ATTACK.upper())
+    wait_for_output(page, translation("en-de", ATTACK, {})["text"])
     assert page.evaluate(count) == before
     assert page.evaluate("window.hacked") is None
 

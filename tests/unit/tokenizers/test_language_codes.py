@@ -90,9 +90,9 @@ def test_translations_and_scores_carry_the_warning(bundle: Bundle) -> None:
 def test_a_code_is_no_text(bundle: Bundle) -> None:
     """Catches signs of a code that are named as unseen, and a number or address that is translated because of it."""
     translator = make_translator(bundle)
-    lines = [">>deu<< the cat", " >>nld<< 7", ">>deu<< http://a.b/c", ">>fra<< 3,5 %", ">>deu<< ☃ cat"]
-    whole, number, address, unknown, snowman = translator.translations(lines)
-    assert (whole.unseen, snowman.unseen) == ((), ("☃",))
+    lines = [">>deu<< the cat", " >>nld<< 7", ">>deu<< http://a.b/c", ">>fra<< 3,5 %", ">>deu<< 猫 cat"]
+    whole, number, address, unknown, character = translator.translations(lines)
+    assert (whole.unseen, character.unseen) == ((), ("猫",))
     assert [translation.text for translation in (number, address, unknown)] == [" 7", "http://a.b/c", "3,5 %"]
     assert [translation.is_copied for translation in (whole, number, address, unknown)] == [False, True, True, True]
     assert (number.flags, address.flags, unknown.flags) == ((), (), (UNKNOWN,))
