@@ -113,12 +113,14 @@ def _unit_comparison(texts: Texts, languages: Texts) -> Callable[[str, str], boo
 
     @cache
     def is_same(source: str, target: str) -> bool:
-        if source == target:
+        if source.casefold() == target.casefold():
             return True
         if source and target:
             return False
-        side = 1 if source else 0
-        names, folded = unit_names(source or target, languages[side]), texts[side].casefold()
+        side, unit = (1, source) if source else (0, target)
+        if len(unit) == 1 and unit.isalpha():
+            return regex.search(rf"\d[\s-]*{unit.casefold()}", texts[side].casefold()) is not None
+        names, folded = unit_names(unit, languages[side]), texts[side].casefold()
         return not names or any(name in folded for name in names)  # without names, nothing is known
 
     return is_same

@@ -36,6 +36,8 @@ _SPACES: Final = " \u00a0\u202f\u2009"
 _SYMBOLS: Final = "".join(CURRENCIES)
 _CODES: Final = "EUR|USD|GBP|CHF|JPY|CNY|INR|RUB|SEK|NOK|DKK|PLN|CZK|HUF|TRY|BRL|CAD|AUD"
 _MEASURES: Final = "|".join(sorted(MEASURES, key=len, reverse=True))
+_LETTER: Final = "[bcdfgijlnpqrtuvwyzBCDFGJLMNPQRTVWYZ]"
+"""A letter behind a number that belongs to it, as in 20p and 3G; not those of ordinals, plurals, powers and times."""
 _FRACTIONS: Final = "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
 _LETTERS: Final = r"\p{Latin}\p{Cyrillic}\p{Greek}"
 _NUMBER: Final = regex.compile(
@@ -51,7 +53,7 @@ _NUMBER: Final = regex.compile(
       | (?:\d++[{_SPACES}]?)?[{_FRACTIONS}]                                          # 1½
       | \d++(?:[.,:/'’٫٬]\d++)*+                                                     # 1,234.5  6.6.1916  14:30
     )
-    (?P<after>[{_SPACES}]?(?:[%％٪{_SYMBOLS}]|(?:{_CODES}|{_MEASURES})(?![\w/])))?
+    (?P<after>[{_SPACES}]?(?:[%％٪{_SYMBOLS}]|(?:{_CODES}|{_MEASURES})(?![\w/]))|(?<=\d){_LETTER}(?!\w|\.\w))?
     """,
     regex.VERBOSE,
 )
@@ -83,7 +85,8 @@ class Number:
         end: Place after its last character.
         values: All values that it can have, in a canonical form; equal numbers have one in common.
         run: Its digits with their separators; empty for a date with the name of a month.
-        unit: `%`, a currency by its code, a unit by its name in CLDR, e.g. `mass-milligram`, or empty.
+        unit: `%`, a currency by its code, a unit by its name in CLDR, e.g. `mass-milligram`, another letter that
+            follows at once (`20p`), or empty.
         dates: Dates that it can be.
         clock: Time by 24 hours if its own is followed by am or pm, e.g. `14:30` for `2:30 pm`; else empty.
     """
