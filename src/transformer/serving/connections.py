@@ -82,25 +82,25 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._parse_without_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+        while data and len(self.pipeline) <= MAX_PIPELINED:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade() + data[upgrade.args[0] :] if self._is_upgrade else b""
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
 
-    def _parse_without_upgrade(self, rest: bytes) -> None:
-        """Parses a request again without its header `Upgrade`, after which the parser would skip the body.
-
-        Args:
-            rest: What was received behind the headers.
-        """
+    def _without_upgrade(self) -> bytes:
+        """Returns the head of the request without `Upgrade`, after which a parser skips the body, for a new parser."""
         headers = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
-        head = b"\r\n".join([b"%b %b HTTP/1.1" % (self.parser.get_method(), self.url), *headers])
+        version = self.parser.get_http_version().encode()
+        head = b"\r\n".join([b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version), *headers])
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self._is_upgrade = False
-        self._parse(head + b"\r\n\r\n" + rest)
+        return head + b"\r\n\r\n"
 
     def on_message_begin(self) -> None:
         """Begins to wait for headers."""

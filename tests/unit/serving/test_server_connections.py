@@ -101,6 +101,20 @@ def test_a_request_to_upgrade_is_answered_by_http_1(strict: RunningServer, cut: 
         assert answer(connection).startswith(b"HTTP/1.1 200 ")
 
 
+def test_many_requests_to_upgrade_are_refused_at_once(strict: RunningServer) -> None:
+    """Catches a connection that fails on many requests, or parses all that it is sent, since each is parsed anew."""
+    request = b"GET /live HTTP/1.1\r\nHost: x\r\n" + UPGRADE + b"\r\n"
+    with strict.connect() as connection:
+        connection.sendall(request * 20)
+        assert answer(connection).count(b"HTTP/1.1 200 ")
+    with strict.connect() as connection:
+        connection.sendall(request * 900)
+        assert b"HTTP/1.1 400 " not in received(connection)  # it is closed, as for many other requests at a time
+    with strict.connect() as connection:  # an answer to HTTP/1.0 ends the connection
+        connection.sendall(request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
 def test_an_idle_connection_is_closed() -> None:
     """Catches connections that are kept without end between requests."""
     with running_server(limits={"keep_alive_seconds": 0.1}) as server, server.connect() as connection:
