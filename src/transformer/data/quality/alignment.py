@@ -15,6 +15,8 @@ PROBE_LINES, PROBES, PROBE_DEVIATIONS = 32, 16, 6.0
 MIN_PAIRS, MIN_SEPARATION = 40, 0.75
 WHOLE_SHIFTS = (1, -1, 2, -2, 3, -3)
 """Offsets of the whole file that are tried if the two sides do not fit under those at the start and at the end."""
+SHIFT_LINES = 2000
+"""Number of lines with which they are tried."""
 Path = NDArray[np.int64]
 Evidence = dict[int, Scores]
 
@@ -55,8 +57,12 @@ def align(
         The alignment, or None if the lines are too few or unrelated.
     """
     search = _Aligner(index_words(source, target), base_offset, end)
-    starts = ([0, *([end] if end else [])], *([offset] for offset in WHOLE_SHIFTS))
-    return next((alignment for learned in starts if (alignment := search.align(learned))), None)
+    if alignment := search.align([0, *([end] if end else [])]):
+        return alignment
+    sides = source[:SHIFT_LINES], target[: SHIFT_LINES + max(0, base_offset)]
+    beginning = _Aligner(index_words(*sides), base_offset, None)
+    shift = next((offset for offset in WHOLE_SHIFTS if beginning.align([offset])), None)
+    return None if shift is None else search.align([shift])
 
 
 @dataclass(frozen=True)
