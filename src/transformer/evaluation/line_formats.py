@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -17,8 +17,8 @@ MIN_LINES: Final = 10
 """Number of different lines up to which an order is not told."""
 MIN_SHARED: Final = 3
 """Minimum number of rare words that a line shares with the line of the reference that it belongs to."""
-RARE: Final = 0.1
-"""Share of the lines of the reference up to which a word tells one of them from others."""
+RARE, MAX_PLACES = 0.1, 100
+"""Share of the lines of the reference, and number of them, up to which a word tells one of them from others."""
 _NBEST: Final = re.compile(r"\s*\d+ \|\|\| ")
 _SPACED: Final = re.compile(r"\S [.,](?:\s|$)")
 
@@ -90,14 +90,15 @@ def _form(lines: Sequence[str]) -> str:
 
 def _is_elsewhere(lines: Sequence[str], reference: Sequence[str]) -> bool:
     """Whether most lines share most of their rare words with another line of the reference, and few with their own."""
-    places: dict[str, list[int]] = defaultdict(list)
+    first = {line: number for number, line in reversed([*enumerate(lines[:SAMPLE_LINES])])}  # equal lines count once
+    places: dict[str, list[int]] = {word: [] for line in first for word in line.lower().split()}
     for number, line in enumerate(reference):
-        for word in set(line.lower().split()):
+        for word in set(line.lower().split()) & places.keys():
             places[word].append(number)
     counts = Counter[str]()
-    first = {line: number for number, line in reversed([*enumerate(lines[:SAMPLE_LINES])])}  # equal lines count once
+    most = min(RARE * len(reference), MAX_PLACES)
     for line, number in first.items():
-        words = [word for word in set(line.lower().split()) if len(places[word]) <= RARE * len(reference)]
+        words = [word for word in set(line.lower().split()) if len(places[word]) <= most]
         shared = Counter(place for word in words for place in places[word])
         best = max(shared.values(), default=0)
         if best >= max(MIN_SHARED, len(words) / 2):

@@ -29,7 +29,9 @@ from transformer.training.step import TrainingState
 N_COUNTED_BATCHES: Final = 256
 """Batches over which the number of floating-point operations is averaged."""
 N_TIMED_BATCHES: Final = 5
-"""Batches of which the median time counts; the first one may be slow."""
+"""Batches of which the median time counts, without the first one, which may be slow."""
+MAX_TIMING_SECONDS: Final = 10
+"""Time of the batches that count after which no further one is timed."""
 AUTO_FIRST, AUTO_MAX, AUTO_SHARE = 1024, 25_000, 0.5
 """For "auto": the first budget that is tried, the largest that is chosen (the paper's), and its share of memory."""
 
@@ -93,7 +95,9 @@ def _seconds_per_step(
         if state.backend.device.type == "cuda":
             torch.cuda.synchronize(state.backend.device)
         seconds.append(perf_counter() - started)
-    slowest = state.context.all_reduce_max(round(1e6 * statistics.median(seconds))) / 1e6
+        if state.context.all_reduce_max(round(sum(seconds[1:]))) >= MAX_TIMING_SECONDS:
+            break
+    slowest = state.context.all_reduce_max(round(1e6 * statistics.median(seconds[1:] or seconds))) / 1e6
     return slowest * state.context.max_items_per_rank(settings.accumulation)
 
 
