@@ -1,4 +1,4 @@
-"""Doubts about lines that are to be scored: formats other than plain text, other tokenizations and other orders."""
+"""Checks of lines that are to be scored: formats other than plain text, other tokenizations and other orders."""
 
 import json
 import re
