@@ -213,7 +213,6 @@ USAGE = [
     (["translate", "x", "--invalid-utf8", "maybe"], "invalid_utf8='maybe' is unknown"),
     (["translate", "x", "--colour"], "--colour is not an option of transformer translate"),
     (["sing"], "sing is not a command of transformer"),
-    ([], "the command is missing"),
     (["info", "/nowhere/at/all"], "does not exist"),
 ]
 

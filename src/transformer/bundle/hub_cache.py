@@ -9,6 +9,8 @@ from transformer.bundle.installed import PROJECT_MODELS, installed_models, model
 from transformer.errors import BundleError
 from transformer.models import family, family_names
 
+RUNS: Final = "runs"
+"""Folder of the runs that `transformer train` names itself, so that no missing one passes for a published model."""
 REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -76,7 +78,7 @@ def _snapshot(name: str) -> Path | None:
 
 def _may_be_published(path: Path) -> bool:
     """Whether a path that does not exist looks like the name of a published model, e.g. ORG/NAME or gpt2."""
-    if not REPOSITORY.fullmatch(path.as_posix()):
+    if not REPOSITORY.fullmatch(path.as_posix()) or path.parts[0] == RUNS:
         return False
     types = [published for name in family_names() for published in family(name).published_types()]
     return not path.parent.exists() if len(path.parts) == 2 else path.name.startswith(tuple(types))

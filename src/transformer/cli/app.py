@@ -35,7 +35,7 @@ def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": [*HELP]},
     )
-    app.callback()(_options)
+    app.callback(invoke_without_command=True)(_options)
     for name in commands:
         function = MODULES.get(name, name)
         module = import_module(f"transformer.cli.{function}")
@@ -54,12 +54,15 @@ def _show_version(wanted: bool) -> None:
 
 
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="print the version and exit", callback=_show_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error")] = False,
 ) -> None:
-    """Options of all commands; `main` checks for --debug itself."""
+    """Options of all commands, without which the help is printed; `main` checks for --debug itself."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:

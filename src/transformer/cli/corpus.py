@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from transformer.cli.completion import complete_recipe
 from transformer.cli.fields import takes
 from transformer.data.config import FILE_FORMATS, file_format
 from transformer.errors import ConfigError
@@ -67,6 +68,7 @@ def corpus_of(
             metavar="[RECIPE | SOURCE TARGET]",
             help="recipe: a TOML file, or a name that transformer recipes lists; or two texts, one sentence per line, "
             "line n of one the translation of line n of the other",
+            autocompletion=complete_recipe,
         ),
     ] = None,
     source: Annotated[str | None, typer.Option(help="source text, one sentence per line")] = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypedDict
 
 import typer
 
+from transformer.cli.completion import complete_model
 from transformer.cli.fields import parameters_of
 from transformer.cli.files import check_files
 from transformer.cli.notes import Notes, collect_notes
@@ -83,7 +84,8 @@ DetailsOption = Annotated[
 @takes_search
 def evaluate(
     models: Annotated[
-        list[Path] | None, typer.Argument(help="model folders, or run folders (their best models)")
+        list[Path] | None,
+        typer.Argument(help="model folders, or run folders (their best models)", autocompletion=complete_model),
     ] = None,
     source: SourceOption = None,
     reference: ReferenceOption = None,

@@ -8,6 +8,7 @@ from typing import Annotated, TypedDict, TypeVar
 import typer
 
 from transformer.cli.arguments import JsonObjectOption
+from transformer.cli.completion import complete_model
 from transformer.config import JsonObject
 from transformer.errors import printable
 from transformer.models import family, family_names
@@ -49,7 +50,8 @@ def info(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="model folder, run folder, Hugging Face folder, or name of a family; lists all families if not given"
+            help="model folder, run folder, Hugging Face folder, or name of a family; lists all families if not given",
+            autocompletion=complete_model,
         ),
     ] = None,
     as_json: JsonObjectOption = False,

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from transformer.cli.completion import complete_model
 from transformer.cli.files import check_files
 from transformer.cli.progress import spinner
 from transformer.cli.verbosity import takes_verbosity
@@ -18,7 +19,11 @@ Kind = Literal["attention", "positions", "schedule", "gradients", "complexity", 
 def plot(
     kind: Annotated[Kind, typer.Argument(help="what to draw")],
     model: Annotated[
-        Path | None, typer.Argument(help="model (attention, gradients), or file of measurements (scaling, complexity)")
+        Path | None,
+        typer.Argument(
+            help="model (attention, gradients), or file of measurements (scaling, complexity)",
+            autocompletion=complete_model,
+        ),
     ] = None,
     text: Annotated[str | None, typer.Argument(help="attention, gradients: text to compute")] = None,
     output_path: Annotated[Path, typer.Option("--output", help="file to write: .svg, .pdf or .png")] = Path("plot.svg"),

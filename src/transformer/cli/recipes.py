@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from transformer.cli.completion import complete_recipe
 from transformer.errors import ConfigError
 from transformer.recipes import recipe_names, recipe_path, summary
 
@@ -12,7 +13,10 @@ EPILOG = "Example: transformer recipes multi30k-en-de > my.toml, then change it 
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="recipe to print; all are listed if not given")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="recipe to print; all are listed if not given", autocompletion=complete_recipe),
+    ] = None,
     keys: Annotated[bool, typer.Option("--keys", help="list all keys of a recipe with their defaults")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print the list as JSON")] = False,
 ) -> None:

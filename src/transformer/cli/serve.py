@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from transformer.cli.completion import complete_model
 from transformer.cli.fields import collects, takes
 from transformer.cli.verbosity import is_quiet, say, takes_verbosity
 from transformer.errors import ConfigError
@@ -33,7 +34,9 @@ def serve(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=]MODEL...", help="model folders, run folders or names of installed models, with their names"
+            metavar="[NAME=]MODEL...",
+            help="model folders, run folders or names of installed models, with their names",
+            autocompletion=complete_model,
         ),
     ] = None,
     config: Annotated[

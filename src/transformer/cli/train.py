@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from transformer.cli.completion import complete_model
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
@@ -116,7 +117,12 @@ def train(
         ),
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", help="model to fine-tune on new data; keeps its architecture and tokenizer")
+        str | None,
+        typer.Option(
+            "--from",
+            help="model to fine-tune on new data; keeps its architecture and tokenizer",
+            autocompletion=complete_model,
+        ),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="start a new run in a new folder beside an existing one")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines, choose_format
+from transformer.cli.completion import complete_model
 from transformer.cli.fields import option
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
 
     SideOutput = Callable[[int, Translator, Translation], None]
 
-ModelArgument = Annotated[Path, typer.Argument(help="model folder, or run folder (its best model)")]
+ModelArgument = Annotated[
+    Path, typer.Argument(help="model folder, or run folder (its best model)", autocompletion=complete_model)
+]
 
 
 InvalidOption = Annotated[

@@ -21,7 +21,6 @@ RULES: Final = (
     (r"No such option: (\S+?)\.?(?: .*)?", r"\1 is not an option of {called}"),
     (r"No such command '(.*?)'.*", r"\1 is not a command of {called}"),
     (r"Missing (?:option|argument) '\[?(.+?)\]?(?:\.\.\.)?'.*", r"\1 is missing; give it"),
-    (r"Missing command\.?", "the command is missing; give one, e.g. translate"),
     (
         r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)\.?",
         r"\1: more arguments than {called} takes; leave them out",

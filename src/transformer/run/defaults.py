@@ -75,7 +75,7 @@ def complete(recipe: Recipe, defaults: TaskDefaults) -> CompleteRecipe[ModelConf
     try:
         model = make_model_config({**defaults.model, **explicit})
     except ValidationError as error:
-        raise ConfigError(f"model: {describe_recipe_problems(error)}") from error
+        raise ConfigError(f"model: {describe_recipe_problems(error, {})}") from error
     explicit_keys = recipe.training.model_fields_set
     recipe = recipe.with_keys("training", {k: v for k, v in defaults.training.items() if k not in explicit_keys})
     return CompleteRecipe(recipe.model_copy(update={"model": model}), model, defaults.epochs)

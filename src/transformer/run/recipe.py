@@ -1,9 +1,11 @@
 """The recipe of a run, as a user writes it: its TOML file and overrides."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
@@ -17,7 +19,11 @@ from transformer.run.recipe_text import check_no_nul, parse_override, read_toml,
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
 
-UNKNOWN_KEY = "is not a key of a recipe; `transformer recipes --keys` lists them"
+OTHER_NAMES: Final = {
+    "batch_size": "training.batch_tokens", "epochs": "training.max_steps", "heads": "model.h", "hidden_size":
+    "model.d_model", "layers": "model.N", "lr": "training.learning_rate", "steps": "training.max_steps",
+}  # fmt: skip
+"""Keys of recipes by names that are usual for them elsewhere."""
 
 
 class Recipe(Config):
@@ -148,7 +154,7 @@ def parse_recipe(tree: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     try:
         recipe = Recipe.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{name}: {describe_recipe_problems(error)}") from error
+        raise ConfigError(f"{name}: {describe_recipe_problems(error, tree)}") from error
     check_encodable(recipe.to_toml(), name)
     return recipe
 
@@ -166,6 +172,32 @@ def check_encodable(text: str, name: str) -> None:
         raise ConfigError(f"{name}: the name {shown!r} is not UTF-8; rename the file or folder") from error
 
 
-def describe_recipe_problems(error: ValidationError) -> str:
-    """Describes a validation error by section and key; deeper names are those of alternatives of a type."""
-    return describe_problems(error, max_depth=2).replace("is not a known key", UNKNOWN_KEY)
+def describe_recipe_problems(error: ValidationError, tree: Mapping[str, Any]) -> str:
+    """Describes a validation error by section and key; deeper names are those of alternatives of a type.
+
+    Args:
+        error: Error of a recipe, or of one of its sections.
+        tree: The sections of the recipe, whose keys are guessed where one is misspelled.
+    """
+
+    def unknown_key(match: re.Match[str]) -> str:
+        similar = _similar_key(match[1], tree)
+        hint = f"did you mean {similar}?" if similar else "`transformer recipes --keys` lists them"
+        return f"{match[1]} is not a key of a recipe; {hint}"
+
+    return re.sub(r"(\S+) is not a known key", unknown_key, describe_problems(error, max_depth=2))
+
+
+def _similar_key(key: str, tree: Mapping[str, Any]) -> str | None:
+    """Returns the section, or section and key, that a misspelled or misplaced one stands for; None without one."""
+    section, _, name = key.partition(".")
+    sections = {name: keys if isinstance(keys := tree.get(name), Mapping) else {} for name in Recipe.model_fields}
+    configs = {name: _section_config(sections, name) for name in Recipe.model_fields}
+    if not name:
+        return next(iter(get_close_matches(key, configs, n=1, cutoff=0.75)), None)
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    known = {place: [*config.model_fields] for place, config in configs.items() if config}
+    misplaced = [f"{place}.{name}" for place, names in known.items() if name in names]
+    similar = [f"{section}.{like}" for like in get_close_matches(name, known.get(section, ()), n=1, cutoff=0.75)]
+    return next(iter([*misplaced, *similar]), None)

@@ -93,8 +93,7 @@ def test_a_name_that_is_not_in_the_cache_says_how_to_get_it(cache: Path, monkeyp
         )
     with pytest.raises(BundleError, match="hf download gpt2-medium --local-dir gpt2-medium"):
         find_model(Path("gpt2-medium"))
-    monkeypatch.chdir(cache.parent)
-    (cache.parent / "runs").mkdir()
+    monkeypatch.chdir(cache.parent)  # without a folder runs
     for mistyped in ("runs/frist", "my-model", "/nowhere/at all", "../x", "a/b/c"):
         with pytest.raises(BundleError) as error:
             find_model(Path(mistyped))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from commands import run
 from transformer.cli.app import make_app
 from transformer.cli.help import FIRST, command_help
 
@@ -26,6 +27,12 @@ def test_what_most_people_need_stands_first(command: str) -> None:
     assert names[-1] == "help"
     assert len(names) == len(FIRST[command]) + 1 <= 11
     assert max(map(len, page.splitlines())) <= 80
+
+
+def test_program_without_arguments_prints_its_help() -> None:
+    """Catches an error in front of whoever tries the program for the first time."""
+    alone = run()
+    assert (alone.returncode, alone.stdout, alone.stderr) == (0, run("--help").stdout, "")
 
 
 @pytest.mark.parametrize("command", [["translate"], ["generate", "--beam"]])

@@ -13,7 +13,6 @@ from transformer.cli.app import COMMANDS, make_app
 from transformer.cli.usage import OLD_SPELLINGS, usage_error, with_current_spellings
 
 MISTAKES = {
-    "": "error: the command is missing; give one, e.g. translate, see transformer --help\n",
     "tranlate x": "error: tranlate is not a command of transformer; did you mean translate? See transformer --help\n",
     "qqqqq": "error: qqqqq is not a command of transformer; choose another one, see transformer --help\n",
     "translate": "error: model is missing; give it, see transformer translate --help\n",

@@ -60,7 +60,11 @@ def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("tree", "message"),
     [
         ({"data": {"source": "s"}}, r"data.target is missing"),
-        ({**DATA, "training": {"max_stepz": 3}}, r"training.max_stepz is not a key of a recipe"),
+        ({**DATA, "training": {"max_stepz": 3}}, r"max_stepz is not a key .*; did you mean training.max_steps\?"),
+        ({**DATA, "trainin": {}}, r"trainin is not a key of a recipe; did you mean training\?"),
+        ({**DATA, "training": {"lr": 1}}, r"training.lr is .*; did you mean training.learning_rate\?"),
+        ({**DATA, "training": {"dropout": 0.1}}, r"training.dropout is .*; did you mean model.dropout\?"),
+        ({**DATA, "model": {"color": 1}}, r"model.color is .*; `transformer recipes --keys` lists them"),
         ({**DATA, "training": {"batch_tokens": 0}}, r"training.batch_tokens=0 must be greater"),
         ({**DATA, "model": {"d_model": 512, "h": 7}}, r"h=7 does not divide d_model=512; choose a divisor"),
         ({**DATA, "model": {"d_model": 7, "h": 1}}, r"d_model=7 is odd"),

@@ -124,6 +124,27 @@ def test_text_is_translated_as_typed_with_its_language_detected(browser: Any, ad
         assert (page.input_value("#from"), page.input_value("#to")) == ("de", "en")
 
 
+@pytest.mark.parametrize("source", ["en", "auto"])
+def test_other_direction_is_offered_for_a_text_in_the_language_of_the_translation(
+    browser: Any, address: str, source: str
+) -> None:
+    """Catches German that is translated to German without a word, and an offer for a text in the right language."""
+    german = "Das Wetter ist heute schön. Wollen wir spazieren gehen?"
+    with opened(browser, address, source=source) as page:
+        offer = page.locator("#offer")
+        with page.expect_response("**/detect" if source == "en" else "**/translate"):
+            page.fill("#source", TEXT)
+        wait_for_output(page, TEXT.upper())
+        assert offer.is_hidden()
+        page.fill("#source", german)
+        offer.wait_for(state="visible")
+        assert page.inner_text("#offer-text") == "The text seems to be in German."
+        page.click("#offer-action")
+        wait_for_output(page, german.lower())
+        assert (page.input_value("#from"), page.input_value("#to"), focused(page)) == ("de", "en", "source")
+        assert offer.is_hidden()
+
+
 def test_stale_answer_is_aborted_and_never_shown(page: Any) -> None:
     """Catches an answer to an earlier text that arrives late and replaces the present one."""
     failures: list[str] = []
@@ -452,6 +473,9 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Any, address: s
             page.click(f"#open-{name}")
             check(name)
             page.keyboard.press("Escape")
+        page.fill("#source", "Das Wetter ist heute schön. Wollen wir spazieren gehen?")
+        page.wait_for_selector("#offer")
+        check("offer")
         answer_with(page, {"translatedText": "X", "details": {"flags": ["a note"], "models": ["m"], "alignment": []}})
         page.fill("#source", "noted")
         page.wait_for_selector("#notes li")

@@ -17,9 +17,14 @@ export class RequestError extends Error {
 export const getLanguages = () => request("languages");
 export const getSettings = () => request("frontend/settings");
 
-export function translate(fields, signal) {
-  const body = JSON.stringify({ ...fields, format: "text" });
-  return request("translate", { method: "POST", headers: { "Content-Type": "application/json" }, body, signal });
+export const translate = (fields, signal) => post("translate", { ...fields, format: "text" }, signal);
+
+// Returns the languages that a text may be in, the likeliest one first.
+export const detect = (text, signal) => post("detect", { q: text }, signal);
+
+function post(path, fields, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return request(path, { method: "POST", headers, body: JSON.stringify(fields), signal });
 }
 
 async function request(path, { headers = {}, ...options } = {}) {

@@ -1,6 +1,6 @@
 // The page: texts are translated as they are typed, and the last answer wins.
 
-import { getLanguages, getSettings, translate } from "./api.js";
+import { detect, getLanguages, getSettings, translate } from "./api.js";
 import { setUpDialogs } from "./dialogs.js";
 import { Languages } from "./languages.js";
 import { Output } from "./output.js";
@@ -11,11 +11,16 @@ const LONG_TYPING_MS = 1000;
 const LONG_TEXT = 5000;
 const SETTLED_MS = 2500;
 const LARGE_PRINT = 400;
+const DETECTED_CHARACTERS = 2000;
+const SURE_PERCENT = 90;
 
 const element = (id) => document.getElementById(id);
 const source = element("source");
 const output = new Output(() => settle());
-const languages = new Languages(() => update(0));
+const languages = new Languages(() => {
+  showOffer(null);
+  update(0);
+});
 const dialogs = setUpDialogs({ restore, onKey: start });
 
 let limit = Infinity;
@@ -66,7 +71,10 @@ async function send() {
   try {
     const fields = { q: text, source: languages.from, target: languages.to, details: true };
     const answer = await translate(fields, signal);
-    if (!signal.aborted) show(text, answer);
+    if (!signal.aborted) {
+      show(text, answer);
+      offerReverse(text, answer.detectedLanguage, signal);
+    }
   } catch (error) {
     if (!signal.aborted) report(error, send);
   } finally {
@@ -100,8 +108,36 @@ function settle() {
   history.add({ text: last.text, translation: output.text, from: languages.from, to: last.to });
 }
 
+// Offers the other direction where the text is in the language of the translation, which is there without the offer.
+async function offerReverse(text, detected, signal) {
+  const { reverse } = languages;
+  let best = detected;
+  try {
+    if (reverse && !detected) [best] = await detect(text.slice(0, DETECTED_CHARACTERS), signal);
+  } catch {
+    return;
+  }
+  if (signal.aborted) return;
+  showOffer(reverse && best?.confidence >= SURE_PERCENT && best.language === reverse.from ? reverse : null);
+}
+
+function showOffer(reverse) {
+  element("offer").hidden = !reverse;
+  if (!reverse) return;
+  const [from, to] = [languages.name(reverse.from), languages.name(reverse.to)];
+  element("offer-text").textContent = `The text seems to be in ${from}.`;
+  element("offer-action").textContent = `Translate it to ${to}`;
+  element("offer-action").onclick = () => {
+    languages.choose(reverse.from, reverse.to);
+    showOffer(null);
+    update(0);
+    source.focus();
+  };
+}
+
 function showNothing() {
   last = null;
+  showOffer(null);
   output.clear();
   languages.detect("");
   element("result").classList.remove("stale");
@@ -195,6 +231,7 @@ function setText(text) {
 
 function restore({ text, from, to }) {
   languages.choose(from, to);
+  showOffer(null);
   setText(text);
   source.focus();
 }
@@ -202,7 +239,9 @@ function restore({ text, from, to }) {
 function swap() {
   const text = last ? output.text : source.value;
   settle();
-  if (languages.swap()) setText(text);
+  if (!languages.swap()) return;
+  showOffer(null);
+  setText(text);
 }
 
 function clear() {

@@ -74,6 +74,13 @@ export class Languages {
     return true;
   }
 
+  // Returns the languages {from, to} of the other direction; null if no model translates so.
+  get reverse() {
+    const targets = this.#targets(this.to);
+    const to = this.from === AUTO ? targets[0] : this.from;
+    return targets.includes(to) ? { from: this.to, to } : null;
+  }
+
   #targets(tag) {
     const all = this.#languages.filter(({ code }) => tag === AUTO || code === tag);
     const tags = new Set(all.flatMap(({ targets }) => targets));
