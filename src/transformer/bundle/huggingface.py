@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from torch import Tensor
@@ -28,6 +29,7 @@ from transformer.storage.tensor_files import load_tensors, save_tensors, tensor_
 from transformer.storage.verified_folder import MANIFEST
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 SMALL_FILES: Final = frozenset({".json", ".spm", ".txt", ".model", ".jinja"})
 MAX_BYTES: Final = 1 << 28
 """Maximum size of a file other than the weights."""
@@ -40,13 +42,15 @@ MAX_LISTED: Final = 3
 """Maximum number of tensors listed in a message."""
 
 
-def read_published(folder: Path) -> Bundle:
+def read_published(folder: Path, unpickle_in: Path | None = None) -> Bundle:
     """Reads a published model as a bundle, in float32.
 
     Settings that change nothing here are named in a note.
 
     Args:
         folder: Folder with config.json, model.safetensors or its shards, and the tokenizer's files.
+        unpickle_in: Folder for temporary files, if weights that are only pickled are to be read too; they are converted
+            to safetensors in a process of its own.
 
     Raises:
         BundleError: The folder lacks a file, has only pickled weights or those of another program, or contains an
@@ -62,9 +66,9 @@ def read_published(folder: Path) -> Bundle:
         )
     model_family: Family | None = None
     try:
-        content = _read_config(folder, files[CONFIG])
+        content = _read_config(folder, files[CONFIG], unpickles=unpickle_in is not None)
         model_family = family_of(infer_model_type(content))
-        bundle, unused = _read_model(folder, model_family, content, files)
+        bundle, unused = _read_model(folder, model_family, content, files, unpickle_in)
     except BundleError as error:
         reason = str(error).replace(f"{folder} has", "it has", 1).replace(f"{folder}{os.sep}", "", 1)
         raise BundleError(f"{_blocked_commands(model_family)} can read {folder}: {reason}") from error
@@ -78,27 +82,27 @@ def read_published(folder: Path) -> Bundle:
     return bundle
 
 
-def _read_config(folder: Path, raw: bytes) -> JsonObject:
+def _read_config(folder: Path, raw: bytes, *, unpickles: bool) -> JsonObject:
     """Parses config.json, and checks that the weights beside it are not those of another program.
 
     Raises:
-        BundleError: The content is not an object, or the weights are pickled or in another format.
+        BundleError: The content is not an object, or the weights are in another format, or pickled unless `unpickles`.
     """
     content = json.loads(raw)
     if not isinstance(content, dict):
         raise BundleError(f"{folder / CONFIG} is not a JSON object; copy it again")
-    has_weights = (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+    has_weights = any((folder / name).is_file() for name in (WEIGHTS, INDEX, *(PICKLED if unpickles else ())))
     if not has_weights and (other := describe_other_format(folder)) is not None:
         raise BundleError(other)
     return content
 
 
 def _read_model(
-    folder: Path, model_family: Family, content: JsonObject, files: Mapping[str, bytes]
+    folder: Path, model_family: Family, content: JsonObject, files: Mapping[str, bytes], unpickle_in: Path | None
 ) -> tuple[Bundle, list[str]]:
     """Reads the model of a family, and returns with it the names of the settings that were not used."""
     published, weights = AuditedConfig(content), model_family.weights()
-    tensors = unwrap(read_tensors(folder))
+    tensors = unwrap(read_tensors(folder, unpickle_in))
     config = weights.read_config(model_family.config, published, files, tensors.keys())
     check_size_of_weights(config, sum(tensor.nbytes for tensor in tensors.values()))
     tokenizers = weights.read_tokenizers(config, files) if model_family.reads_text else None
@@ -219,34 +223,58 @@ def family_of(model_type: str) -> Family:
     raise BundleError(f"{CONFIG}: model_type={model_type!r} is not known; only {', '.join(known)} are; {OTHER_PROGRAM}")
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
+def read_tensors(folder: Path, unpickle_in: Path | None = None) -> dict[str, Tensor]:
     """Reads the weights of a folder, from one file or from shards.
 
     Args:
         folder: Folder of the model.
+        unpickle_in: Folder for temporary files, if pickled weights are read in the absence of others.
 
     Raises:
         BundleError: The weights or a shard are missing, or are not those of a model.
     """
-    names = [WEIGHTS]
-    if not (folder / WEIGHTS).is_file():
-        if not (folder / INDEX).is_file():
-            raise BundleError(f"{folder} has no {WEIGHTS}; copy the whole folder")
-        names = sorted(set(json.loads((folder / INDEX).read_bytes())["weight_map"].values()))
+    if files := _weight_files(folder, WEIGHTS, INDEX):
+        return _read_files(files)
+    files = _weight_files(folder, *PICKLED) if unpickle_in else []
+    if not files:
+        raise BundleError(f"{folder} has no {WEIGHTS}; copy the whole folder")
+    from transformer.bundle.pickled_weights import convert_pickled
+
+    with TemporaryDirectory(dir=unpickle_in, prefix=".unpickled-") as temporary:
+        converted = convert_pickled(files, Path(temporary))
+        note(f"{files[0]} is pickled; it was read in a process of its own, as tensors alone")
+        return _read_files([converted])
+
+
+def _weight_files(folder: Path, name: str, index: str) -> list[Path]:
+    """Returns the file of the weights, or those of the shards in an index; nothing if neither is there.
+
+    Raises:
+        BundleError: A shard is missing, or lies elsewhere.
+    """
+    if (folder / name).is_file():
+        return [folder / name]
+    if not (folder / index).is_file():
+        return []
+    names = sorted(set(json.loads((folder / index).read_bytes())["weight_map"].values()))
+    for shard in names:
+        if Path(shard).name != shard or not (folder / shard).is_file():
+            raise BundleError(f"{folder / shard}, a part of the weights, is missing; copy the whole folder")
+    return [folder / shard for shard in names]
+
+
+def _read_files(files: Sequence[Path]) -> dict[str, Tensor]:
+    """Reads safetensors files whose tensors have different names and finite values."""
     tensors: dict[str, Tensor] = {}
-    for name in names:
-        if Path(name).name != name or not (folder / name).is_file():
-            raise BundleError(f"{folder / name}, a part of the weights, is missing; copy the whole folder")
+    for file in files:
         try:
-            read = load_tensors(folder / name)
+            read = load_tensors(file)
         except (OSError, DataError) as error:
-            raise BundleError(
-                f"{folder / name} is not a safetensors file: {describe_error(error)}; copy it again"
-            ) from error
+            raise BundleError(f"{file} is not a safetensors file: {describe_error(error)}; copy it again") from error
         if twice := sorted(tensors.keys() & read.keys()):
-            raise BundleError(f"{folder / name} has {twice[0]}, which another part has too; copy the whole folder")
+            raise BundleError(f"{file} has {twice[0]}, which another part has too; copy the whole folder")
         if broken := [key for key, tensor in read.items() if not tensor.isfinite().all()]:
-            raise BundleError(f"{folder / name}: {broken[0]} holds numbers that are not finite; copy it again")
+            raise BundleError(f"{file}: {broken[0]} holds numbers that are not finite; copy it again")
         tensors |= read
     return tensors
 

@@ -1,6 +1,5 @@
 """Recognition of models that other programs wrote, by the names of their files."""
 
-import json
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +40,11 @@ def describe_other_format(path: Path) -> str | None:
     folder = path.parent if path.is_file() else path
     names = [path.name] if path.is_file() else sorted(entry.name for entry in path.iterdir())
     if pickled := [name for name in names if Path(name).match(PICKLED)]:
-        converted = f"{_architecture(folder)}.from_pretrained('{folder}').save_pretrained('{folder}')"
+        if not (folder / "config.json").is_file():
+            return f"{folder} has pickled weights ({pickled[0]}), but no config.json; copy the whole folder"
         return (
-            f"{folder} has pickled weights alone ({pickled[0]}), which can run code; convert them where you trust "
-            f"them: {converted} of transformers does"
+            f"{folder} has pickled weights alone ({pickled[0]}), which can run code; make a model of it, which reads "
+            f"tensors alone: transformer import {folder} --output MODEL"
         )
     if CTRANSLATE2 in names:
         return f"{path} has {CTRANSLATE2}, a model of CTranslate2, which is not read; {ORIGINAL}"
@@ -55,14 +55,6 @@ def describe_other_format(path: Path) -> str | None:
                 what = f"has {file}, a model {program}," if folder == path else f"is a model {program},"
                 return f"{path} {what} which is not read; {remedy.format(folder=folder, file=file)}"
     return None
-
-
-def _architecture(folder: Path) -> str:
-    """Returns the class of a published model, by which all its parameters are converted."""
-    try:
-        return str(json.loads((folder / "config.json").read_bytes())["architectures"][0])
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return "AutoModel"
 
 
 def check_is_folder(path: Path) -> None:

@@ -18,7 +18,7 @@ def import_model(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="Hugging Face folder with config.json, safetensors weights and tokenizer files, or the name of one "
+            help="Hugging Face folder with config.json, weights and tokenizer files, or the name of one "
             "that is in the Hugging Face cache"
         ),
     ],
@@ -37,8 +37,9 @@ def import_model(
 ) -> None:
     """Convert a published model to a model folder that all commands of this program accept.
 
-    Supports BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models, see `transformer info`. Pickled weights, and
-    unknown settings that change the result, are refused; other unknown settings are noted.
+    Supports BERT, GPT-2, Llama, T5, ViT and OPUS-MT (Marian) models, see `transformer info`. Pickled weights
+    (pytorch_model.bin) are read in a process of its own, as tensors alone. Unknown settings that change the result are
+    refused; other unknown settings are noted.
 
     Example: transformer import opus-mt-en-de --output en-de && echo "A man sleeps." | transformer translate en-de
     """
@@ -51,8 +52,9 @@ def import_model(
 
     source = language_of("--source-language", source_language)
     target = language_of("--target-language", target_language)
+    existing = next(parent for parent in output_path.absolute().parents if parent.exists())
     with spinner(f"reading {folder}"):
-        bundle = read_published(find_model(folder))
+        bundle = read_published(find_model(folder), unpickle_in=existing)
     if source or target:
         if family(bundle.family).kind != "encoder-decoder":
             raise ConfigError(
