@@ -115,6 +115,26 @@ def test_logits_and_hidden_states_are_those_of_transformers(name: str, pieces: P
     assert (logits.log_softmax(-1)[..., BOS_ID] < -50).all()
 
 
+@pytest.mark.parametrize("n_shards", [1, 2])
+def test_pickled_weights_are_read_like_safetensors(n_shards: int, pieces: Path, tmp_path: Path) -> None:
+    """Catches an unknown name of the shared matrix, a computed buffer that is not left out, and a lost shard."""
+    folder = tmp_path / "hf"
+    state = published(pieces, folder).state_dict()
+    expected = read_published(folder).model.state_dict()
+    (folder / "model.safetensors").unlink()
+    if n_shards == 1:
+        torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)  # as most are published
+    else:
+        shard_of = {name: f"pytorch_model-{1 + name.startswith('model.decoder')}-of-2.bin" for name in state}
+        for shard in set(shard_of.values()):
+            torch.save({name: tensor for name, tensor in state.items() if shard_of[name] == shard}, folder / shard)
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": shard_of}), encoding="utf-8")
+    actual = read_published(folder, unpickle_in=tmp_path).model.state_dict()
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
 def test_every_piece_of_a_long_line_has_its_language(pieces: Path, tmp_path: Path) -> None:
     """Catches segments after the first that lose their language code and are translated into a default language."""
     published(pieces, tmp_path / "hf", 6.0)

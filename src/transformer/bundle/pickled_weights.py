@@ -38,6 +38,9 @@ KEPT_VARIABLES: Final = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TRANSFORM
 NAMED: Final = re.compile(r"GLOBAL ([\w.]+)")
 """A function or class that a pickle names, in the messages of PyTorch."""
 
+STRANGE: Final = "which is not a part of a tensor"
+"""Said of a function or class in a pickle that may have been made to do harm."""
+
 
 def convert_pickled(files: Sequence[Path], folder: Path) -> Path:
     """Converts pickled weights to a safetensors file, and returns its path.
@@ -69,7 +72,8 @@ def convert_pickled(files: Sequence[Path], folder: Path) -> Path:
         reason = f"the process that read it ended with {process.returncode}"
         if process.returncode == 1 and lines[-1]:
             reason = "".join(filter(str.isprintable, lines[-1]))[:MAX_LINE]
-        raise BundleError(f"{names}: {reason}; copy it again")
+        advice = "use another copy of the model" if STRANGE in reason else "copy it again"
+        raise BundleError(f"{names}: {reason}; {advice}")
     return folder / CONVERTED
 
 
@@ -159,7 +163,7 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, DataError):
         return str(error)
     if named := NAMED.search(str(error)):
-        return f"it names {named[1]}, which is not a tensor"
+        return f"it names {named[1]}, {STRANGE}"
     return f"it is damaged, or holds more than tensors: {describe_error(error)}"
 
 

@@ -165,13 +165,35 @@ def test_the_archive_of_the_hostile_files_is_read_if_it_is_honest(tmp_path: Path
     assert read_pickled(tmp_path / "w.bin")["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+HARMFUL = r"^w\.bin: it names posix\.system, which is not a part of a tensor; use another copy of the model$"
+
+
 def test_a_process_reads_them_and_reports_in_one_line(tmp_path: Path) -> None:
     """Catches a file that is read in this process, and a message of several lines from the other."""
     (tmp_path / "out").mkdir()
     (tmp_path / "w.bin").write_bytes(HOSTILE["os.system"]())
-    with pytest.raises(BundleError, match=r"^w\.bin: it names posix\.system, which is not a tensor; copy it again$"):
+    with pytest.raises(BundleError, match=HARMFUL):
         convert_pickled([tmp_path / "w.bin"], tmp_path / "out")
     assert not any((tmp_path / "out").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["eval", "storage from a file", "memo that doubles", "huge storage", "cut legacy"])
+def test_the_process_does_nothing_either(tmp_path: Path, kind: str) -> None:
+    """Catches a file that does harm only where it is really read, in a process with limits."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "w.bin").write_bytes(HOSTILE[kind]())
+    with pytest.raises(BundleError, match=r"^w\.bin: .*; (copy it again|use another copy of the model)$"):
+        convert_pickled([tmp_path / "w.bin"], tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "w.bin"]
+
+
+def test_a_process_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a pickle that keeps the command waiting for ever."""
+    monkeypatch.setattr("transformer.bundle.pickled_weights.SECONDS", 0)
+    (tmp_path / "w.bin").write_bytes(archive(PLAIN, [NUMBERS]))
+    with pytest.raises(BundleError, match=r"^w\.bin took more than 0 seconds to read; copy it again$"):
+        convert_pickled([tmp_path / "w.bin"], tmp_path)
 
 
 @pytest.mark.slow
