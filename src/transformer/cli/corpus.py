@@ -12,6 +12,7 @@ from transformer.cli.completion import complete_recipe
 from transformer.cli.fields import takes
 from transformer.data.config import FILE_FORMATS, file_format
 from transformer.errors import ConfigError
+from transformer.recipes import find_recipe, missing_corpus
 from transformer.run.recipe import load_recipe
 
 if TYPE_CHECKING:
@@ -47,11 +48,12 @@ class Corpus:
             training: Keys of the `training` section.
 
         Raises:
-            ConfigError: The recipe cannot be read, or a key or value is invalid.
+            ConfigError: The recipe cannot be read, a key or value is invalid, or a corpus of a recipe that comes with
+                the program is missing.
         """
         sections = {"data": {**self.data, **(data or {})}, "training": training or {}}
         try:
-            return load_recipe(self.recipe, self.overrides, {name: keys for name, keys in sections.items() if keys})
+            recipe = load_recipe(self.recipe, self.overrides, {name: keys for name, keys in sections.items() if keys})
         except ConfigError as error:
             if self.recipe is None or self.recipe.suffix == ".toml" or not NO_RECIPE.search(str(error)):
                 raise
@@ -59,6 +61,11 @@ class Corpus:
                 f"{self.recipe} is not a recipe (TOML); if it is a text, give its translation too, or --text "
                 f"{self.recipe} for a language model"
             ) from error
+        values = recipe.data.model_dump().values()
+        files = {text for value in values for text in (value if isinstance(value, tuple) else (value,))}
+        if self.recipe is not None and (message := missing_corpus(find_recipe(self.recipe), files)):
+            raise ConfigError(message)
+        return recipe
 
 
 def corpus_of(

@@ -15,6 +15,8 @@ from transformer.errors import ConfigError
 
 EPILOG = 'Example: transformer docs "beam search"'
 PACKAGE = Path(__file__).resolve().parents[1]
+FOLDERS = ("tutorials", "how-to", "explanation", "reference")
+"""Folders of pages for users, among the sources of the site."""
 
 
 @takes_verbosity
@@ -24,25 +26,33 @@ def docs(
 ) -> None:
     """Open the documentation in a browser: tutorials, how-to guides, explanations and the reference.
 
-    It is read from files of this installation. In a checkout it is built first where it is missing.
+    It is read from files of this installation. In a checkout it is built first where it is missing; without the
+    packages for that, a page of its sources is opened.
     """
-    site = find_site(PACKAGE)
-    address = site.joinpath("search.html" if query else "index.html").as_uri()
-    if query:
-        address += "?" + urlencode({"q": query})
+    site, sources = find_site(PACKAGE), PACKAGE.parents[1] / "docs"
+    if site is not None:
+        address = site.joinpath("search.html" if query else "index.html").as_uri()
+        if query:
+            address += "?" + urlencode({"q": query})
+    else:
+        address = find_page(sources, query or "").as_uri()
+        say("make docs builds the site; this is a page of its sources:")
     typer.echo(address)
     if not no_open and not webbrowser.open(address):
         say("no browser was found; open the address above in one")
 
 
-def find_site(package: Path) -> Path:
+def find_site(package: Path) -> Path | None:
     """Returns the folder of the built documentation: within the package, or in the checkout that it belongs to.
 
     Args:
         package: Folder of the package `transformer`.
 
+    Returns:
+        None if there are only the sources, without the packages that build it.
+
     Raises:
-        ConfigError: The documentation is not built, and cannot be built here.
+        ConfigError: The sources are missing too, or building fails.
     """
     sources = package.parents[1] / "docs"
     for folder in (package / "site", sources / "_build" / "html"):
@@ -53,9 +63,27 @@ def find_site(package: Path) -> Path:
             f"documentation={package / 'site'} does not exist; read docs/ in the sources, or run make docs"
         )
     if find_spec("sphinx") is None or find_spec("furo") is None:
-        raise ConfigError("documentation=docs is not built; run make docs, or pip install '.[docs]' and repeat this")
+        return None
     with spinner("building the documentation, about a minute"):
         return build_site(sources)
+
+
+def find_page(sources: Path, query: str) -> Path:
+    """Returns the page of the sources with most of the words, and among those the one in which they are most frequent.
+
+    Args:
+        sources: The folder `docs` of the project.
+        query: Words to search for; the first page without any.
+    """
+    words = query.lower().split()
+
+    def relevance(page: Path) -> tuple[int, float]:
+        text = page.read_text(encoding="utf-8").lower()
+        counts = [text.count(word) for word in words]
+        return sum(map(bool, counts)), sum(counts) / len(text)
+
+    pages = sorted(page for folder in FOLDERS for page in (sources / folder).glob("*.md"))
+    return max(pages, key=relevance) if words else sources / "index.md"
 
 
 def build_site(sources: Path) -> Path:

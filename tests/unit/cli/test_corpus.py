@@ -1,6 +1,7 @@
 """Arguments that name what to train on."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from commands import run
 from transformer.cli.corpus import corpus_of
 from transformer.data.task_configs import TextConfig
 from transformer.errors import ConfigError
+from transformer.recipes import CORPUS_FILE, missing_corpus, recipe_names, recipe_path
 from transformer.run.run_folder import default_folder
 
 SAME = {
@@ -35,6 +37,28 @@ def test_all_forms_name_the_same_corpus(form: str, folder: Path) -> None:
     """Catches swapped sides, and a form that one command accepts and another does not."""
     arguments, options = SAME[form]
     assert corpus_of(arguments, **options).load().data.text_files == [("a.en", "a.de")]  # type: ignore[attr-defined]
+
+
+def test_missing_corpus_of_a_recipe_says_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches `No such file` for whoever tries a recipe of README, and a hint at a file that an option replaced."""
+    monkeypatch.setenv("TRANSFORMER_DATA", "data")
+    for recipe, file in (
+        ("multi30k-en-de", "multi30k/train.en"),
+        ("shakespeare-characters", "text/tinyshakespeare.txt"),
+    ):
+        with pytest.raises(
+            ConfigError, match=f"^data/{file} does not exist; get the corpus from .* TRANSFORMER_DATA to"
+        ):
+            corpus_of([recipe]).load()
+    for recipe in recipe_names():
+        assert missing_corpus(recipe_path(recipe), ()) is None
+        for variable, default, file in CORPUS_FILE.findall(recipe_path(recipe).read_text()):
+            assert f"set {variable} to" in str(
+                missing_corpus(recipe_path(recipe), {f"{os.environ.get(variable, default)}/{file}"})
+            )
+    sides = [f"data.{key}=a.{language}" for key, language in (("source", "en"), ("target", "de"))]
+    sides += [f"data.validation_{key}=a.{language}" for key, language in (("source", "en"), ("target", "de"))]
+    assert corpus_of(["multi30k-en-de"], overrides=[*sides, "data.test_source=a.en"]).load().data.source == "a.en"  # type: ignore[attr-defined]
 
 
 def test_a_table_needs_no_option(folder: Path) -> None:

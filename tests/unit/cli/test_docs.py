@@ -30,6 +30,30 @@ def test_missing_site_names_the_way_out(tmp_path: Path) -> None:
         docs.find_site(tmp_path / "src" / "transformer")
 
 
+def test_sources_are_opened_where_the_site_cannot_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches an error after `make install`, which does not install what builds the site, and words that are lost."""
+    sources = tmp_path / "docs"
+    for name, text in {
+        "index": "# Start",
+        "how-to/serve": "a server with a beam",
+        "explanation/search": "beam, beams",
+    }.items():
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (sources / f"{name}.md").write_text(text)
+    (sources / "conf.py").touch()
+    opened: list[str] = []
+    monkeypatch.setattr(docs, "PACKAGE", tmp_path / "src" / "transformer")
+    monkeypatch.setattr(docs, "find_spec", lambda name: None)
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    for query in (None, "beam", "Beam server"):
+        docs.docs(query=query)
+    assert opened == [(sources / f"{name}.md").as_uri() for name in ("index", "explanation/search", "how-to/serve")]
+    shown = capsys.readouterr()
+    assert (shown.out.split(), "make docs" in shown.err) == (opened, True)
+
+
 def test_site_that_cannot_be_built_shows_the_last_message(tmp_path: Path) -> None:
     """Catches a failed build that passes for a site, or ends in a traceback."""
     pytest.importorskip("sphinx")
