@@ -82,6 +82,18 @@ def read_published(folder: Path, unpickle_in: Path | None = None) -> Bundle:
     return bundle
 
 
+def check_architecture(folder: Path) -> None:
+    """Checks by config.json alone that a published model is of a supported type.
+
+    Raises:
+        BundleError: The file is damaged, or no family supports the model.
+    """
+    try:
+        family_of(infer_model_type(json.loads((folder / CONFIG).read_bytes())))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise BundleError(f"{CONFIG} is not a JSON object ({describe_error(error)}); give another model") from error
+
+
 def _read_config(folder: Path, raw: bytes, *, unpickles: bool) -> JsonObject:
     """Parses config.json, and checks that the weights beside it are not those of another program.
 

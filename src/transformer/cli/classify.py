@@ -11,6 +11,7 @@ from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.embed import read_texts, report_left_out, report_truncated
 from transformer.cli.files import check_files, check_image_file, check_readable
 from transformer.cli.generate import PrecisionOption
+from transformer.cli.hub import obtain_model
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar, progress_bar_beside
@@ -66,7 +67,7 @@ def classify(
     from transformer.bundle.kind import model_kind
     from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
 
-    if model_kind(model) == "image encoder":
+    if model_kind(obtain_model(model)) == "image encoder":
         _check_images(arguments or [], input_path, evaluate, labels)
     else:
         _check_texts(arguments or [])

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from transformer.cli.files import check_new_folder
+from transformer.cli.hub import keep_model, obtain_model
 from transformer.cli.paths import folder_path
 from transformer.cli.progress import spinner
 from transformer.cli.search import language_of
@@ -18,16 +19,19 @@ def import_model(
     folder: Annotated[
         Path,
         typer.Argument(
-            help="Hugging Face folder with config.json, weights and tokenizer files, or the name of one "
-            "that is in the Hugging Face cache"
+            help="Hugging Face folder with config.json, weights and tokenizer files, or the name of a published "
+            "model, which is downloaded"
         ),
     ],
     output_path: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "--output", help="folder for the converted model; must not exist", parser=folder_path, metavar="PATH"
+            "--output",
+            help="folder for the converted model; must not exist; not needed for a name, under which it is kept",
+            parser=folder_path,
+            metavar="PATH",
         ),
-    ],
+    ] = None,
     source_language: Annotated[
         str | None, typer.Option(metavar="TAG", help="source language, e.g. en; default: as its tokenizer says")
     ] = None,
@@ -41,20 +45,25 @@ def import_model(
     (pytorch_model.bin) are read in a process of its own, as tensors alone. Unknown settings that change the result are
     refused; other unknown settings are noted.
 
-    Example: transformer import opus-mt-en-de --output en-de && echo "A man sleeps." | transformer translate en-de
+    Example: transformer import Helsinki-NLP/opus-mt-en-de --output en-de && transformer translate en-de "A man sleeps."
     """
+    if output_path is None:
+        _keep(folder, source_language or target_language)
+        return
     check_new_folder(output_path)
-    from transformer.bundle import save_bundle
+    from transformer.bundle import load_bundle, save_bundle  # loads torch
     from transformer.bundle.hub_cache import find_model
-    from transformer.bundle.huggingface import read_published  # loads torch
+    from transformer.bundle.huggingface import read_published
+    from transformer.bundle.kept_models import kept_models
     from transformer.bundle.languages import language_entries, recorded_languages
     from transformer.models import family
 
     source = language_of("--source-language", source_language)
     target = language_of("--target-language", target_language)
     existing = next(parent for parent in output_path.absolute().parents if parent.exists())
+    path = find_model(obtain_model(folder))
     with spinner(f"reading {folder}"):
-        bundle = read_published(find_model(folder), unpickle_in=existing)
+        bundle = load_bundle(path) if path in kept_models().values() else read_published(path, unpickle_in=existing)
     if source or target:
         if family(bundle.family).kind != "encoder-decoder":
             raise ConfigError(
@@ -66,3 +75,18 @@ def import_model(
         save_bundle(output_path, bundle)
     parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
     typer.echo(f"{bundle.family} model of {parameters:,} parameters; next: transformer info {output_path}")
+
+
+def _keep(name: Path, language: str | None) -> None:
+    """Downloads a published model to keep it under its name.
+
+    Raises:
+        ConfigError: It is not the name of a published model, or has languages to record.
+    """
+    from transformer.bundle.hub_cache import may_be_published  # loads torch
+    from transformer.bundle.kept_models import kept_models
+
+    if language is not None or not may_be_published(name) or name.exists():
+        raise ConfigError(f"{name} is converted to a folder; add --output FOLDER")
+    known = kept_models().get(name.as_posix())
+    typer.echo(f"{name} is kept in {known or keep_model(name.as_posix())}; next: transformer info {name}")

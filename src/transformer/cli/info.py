@@ -9,6 +9,7 @@ import typer
 
 from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.completion import complete_model
+from transformer.cli.hub import obtain_model
 from transformer.config import JsonObject
 from transformer.errors import printable
 from transformer.models import family, family_names
@@ -97,7 +98,7 @@ def _model(path: Path) -> ModelFacts:
     from transformer.models.parameter_count import flops_per_token, parameters_by_block, shared_blocks
     from transformer.pipelines.auto import read_model  # loads torch
 
-    bundle = read_model(path, "float32")
+    bundle = read_model(obtain_model(path), "float32")
     plain = family(bundle.family).build(bundle.config)  # packed weights cannot be counted by block
     facts = {"folder": str(bundle.folder or path), "precision": bundle.precision, "kind": family(bundle.family).kind}
     sizes, provenance = parameters_by_block(plain), bundle.provenance

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from transformer.cli.files import check_files, check_image_file
+from transformer.cli.hub import obtain_model
 from transformer.cli.progress import spinner
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import say, takes_verbosity
@@ -51,7 +52,7 @@ def inspect(
     from transformer.bundle.kind import model_kind
     from transformer.pipelines.auto import read_model  # loads torch
 
-    if model_kind(model) == "image encoder":
+    if model_kind(obtain_model(model)) == "image encoder":
         check_image_file(Path(text))
     with spinner(f"reading {model}"):
         bundle = read_model(model, None)

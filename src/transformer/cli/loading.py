@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TypeVar
 
+from transformer.cli.hub import obtain_model
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.errors import ConfigError
 from transformer.options.search import GREEDY, Search
@@ -28,6 +29,7 @@ def load_pipeline(
     from transformer.pipelines.auto import load  # loads torch
     from transformer.runtime.allocator import retain_heap
 
+    obtain_model(model)
     retain_heap()
     note_missing_kernels()
     pipeline = load(model, precision=precision, search=search)

@@ -1,25 +1,37 @@
-"""`transformer models`: lists the models that are installed."""
+"""`transformer models`: lists the models on this machine, and removes those that were downloaded."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from transformer.bundle.installed import InstalledModel
+from transformer.storage.disk_space import describe_bytes
 
 EPILOG = "Example: transformer models, then transformer translate en-de"
 
 
-def models(as_json: Annotated[bool, typer.Option("--json", help="print the list as JSON")] = False) -> None:
-    """List the models that are installed, each with its size, license and attribution.
+def models(
+    as_json: Annotated[bool, typer.Option("--json", help="print the list as JSON")] = False,
+    remove: Annotated[
+        str | None, typer.Option(help="remove a published model that is kept on this machine", metavar="NAME")
+    ] = None,
+) -> None:
+    """List the models on this machine, each with its size, license and attribution.
 
     Their names stand wherever a command takes a model. A model is installed as a Python package with an entry point in
-    the group `transformer.models`.
+    the group `transformer.models`; a published model is downloaded at its first use, and kept.
     """
     from transformer.bundle.installed import PROJECT_MODELS, installed_models, model_installation_hint  # loads torch
+    from transformer.bundle.kept_models import kept_models, remove_kept_model
 
-    installed = {name: _facts(model) for name, model in installed_models().items()}
+    if remove is not None:
+        typer.echo(f"removed {remove}, {describe_bytes(remove_kept_model(remove))}")
+        return
+    installed = {
+        name: _facts(model.folder, package=model.distribution, license=model.license)
+        for name, model in installed_models().items()
+    } | {name: _facts(folder) for name, folder in kept_models().items()}
     if as_json:
         typer.echo(json.dumps(installed, ensure_ascii=False, indent=2))
         return
@@ -31,22 +43,29 @@ def models(as_json: Annotated[bool, typer.Option("--json", help="print the list 
         typer.echo(f"no model is installed; for {PROJECT_MODELS[-1]}, {model_installation_hint(PROJECT_MODELS[-1])}")
 
 
-def _facts(model: "InstalledModel") -> dict[str, str]:
-    """Returns what a user should know of a model; only its small files are read."""
+def _facts(folder: Path, **of_package: str) -> dict[str, str]:
+    """Returns what a user should know of a model; only its small files are read.
+
+    Args:
+        folder: Folder of the model.
+        of_package: Facts of the package that installs it.
+    """
     try:
-        provenance = json.loads((model.folder / "provenance.json").read_bytes())
+        provenance = json.loads((folder / "provenance.json").read_bytes())
     except (OSError, ValueError):
-        return {"package": model.distribution, "folder": str(model.folder), "problem": "damaged; install it again"}
-    data = provenance.get("recipe", {}).get("data", {})
+        again = "install" if of_package else "remove and download"
+        return {**of_package, "folder": str(folder), "problem": f"damaged; {again} it again"}
+    data, published = provenance.get("recipe", {}).get("data", {}), provenance.get("imported", {})
     scores = provenance.get("validation", {}).get("scores", {})
-    size = sum(path.stat().st_size for path in model.folder.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     facts = {
-        "package": model.distribution,
+        "package": of_package.get("package", ""),
+        "published": f"{published['host']}, revision {published['revision'][:12]}" if "revision" in published else "",
         "languages": " to ".join(provenance.get("languages", {}).values()),
         "size": f"{size / 1e6:.1f} MB",
         "scores": ", ".join(f"{name} {value:.1f}" for name, value in scores.items()),
-        "license": model.license,
+        "license": of_package.get("license", published.get("license", "")),
         "data": "; ".join(filter(None, (data.get("attribution"), data.get("license")))),
-        "folder": str(model.folder),
+        "folder": str(folder),
     }
     return {key: value for key, value in facts.items() if value}

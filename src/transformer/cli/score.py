@@ -10,6 +10,7 @@ import typer
 
 from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.files import check_files
+from transformer.cli.hub import obtain_model
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
@@ -61,6 +62,7 @@ def score(
     from transformer.pipelines.translation.scoring import score_pairs
 
     search = with_average(GREEDY, average, ensemble)
+    obtain_model(model)
     translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
     number = 0
     with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from transformer.cli.fields import collects, option, takes
+from transformer.cli.hub import obtain_model
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.verbosity import notes_for_warnings, say
 from transformer.errors import BundleError, ConfigError
@@ -91,7 +92,7 @@ class Loading:
         from transformer.bundle.kind import model_kind
         from transformer.pipelines.auto import load_translator  # loads torch
 
-        if model_kind(model) not in (None, "encoder-decoder"):
+        if model_kind(obtain_model(model)) not in (None, "encoder-decoder"):
             raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
         note_missing_kernels()
         with notes_for_warnings():

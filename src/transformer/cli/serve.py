@@ -7,6 +7,7 @@ import typer
 
 from transformer.cli.completion import complete_model
 from transformer.cli.fields import collects, takes
+from transformer.cli.hub import obtain_model
 from transformer.cli.verbosity import is_quiet, say, takes_verbosity
 from transformer.errors import ConfigError
 from transformer.serving.settings import ServerSettings
@@ -35,7 +36,7 @@ def serve(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=]MODEL...",
-            help="model folders, run folders or names of installed models, with their names",
+            help="model folders, run folders or names of models, with their names",
             autocompletion=complete_model,
         ),
     ] = None,
@@ -61,6 +62,8 @@ def serve(
     from transformer.serving.configuration import load_settings
 
     settings = load_settings(config, models or (), options)
+    for path in settings.models.values():
+        obtain_model(Path(path))
     from transformer.serving.run import run
 
     run(settings)

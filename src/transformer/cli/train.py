@@ -11,6 +11,7 @@ import typer
 
 from transformer.cli.completion import complete_model
 from transformer.cli.corpus import takes_corpus
+from transformer.cli.hub import obtain_model
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.paths import folder_path
 from transformer.cli.progress import spinner
@@ -147,6 +148,8 @@ def train(
         {key: tag for key, tag in tags.items() if tag is not None}, {"start_from": start} if start else {}
     )
     folder = run or default_folder(corpus.recipe, recipe.data)
+    if recipe.training.start_from is not None:
+        obtain_model(Path(recipe.training.start_from))
 
     with spinner("loading PyTorch"):
         from transformer.run.train import train as train_run

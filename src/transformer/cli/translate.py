@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     SideOutput = Callable[[int, Translator, Translation], None]
 
 ModelArgument = Annotated[
-    Path, typer.Argument(help="model folder, or run folder (its best model)", autocompletion=complete_model)
+    Path,
+    typer.Argument(help="model folder, run folder (its best model), or name of a model", autocompletion=complete_model),
 ]
 
 

@@ -51,7 +51,7 @@ def parse_models(models: Sequence[str]) -> dict[str, str]:
     for model in models:
         name, equals, source = model.partition("=")
         if not equals:
-            name, source = Path(model).resolve().name if Path(model).exists() else model, model
+            name, source = Path(model).resolve().name, model
         if not name or not source:
             raise ConfigError(f"{model!r} is not of the form MODEL or NAME=MODEL; give both parts")
         if name in named:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from commands import run
 from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.hub_cache import cache_folder, find_model, repository_name
 from transformer.bundle.huggingface import read_published, write_published
@@ -82,17 +81,13 @@ def without_installed(message: str) -> str:
 
 def test_a_name_that_is_not_in_the_cache_says_how_to_get_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches `not found` alone, and advice to download a folder that was only mistyped."""
-    for command in ("translate", "info", "import"):
-        out = ["--output", str(cache / "out")] if command == "import" else []
-        result = run(command, "Helsinki-NLP/opus-mt-en-de", *out)
-        assert result.returncode == 2
-        assert without_installed(result.stderr.strip()) == (
-            "error: Helsinki-NLP/opus-mt-en-de does not exist; give a bundle or a run folder, or get the published "
-            f"model, which is not in {cache} either: hf download Helsinki-NLP/opus-mt-en-de --local-dir "
-            "opus-mt-en-de, then give opus-mt-en-de"
+    for name in ("Helsinki-NLP/opus-mt-en-de", "gpt2-medium"):
+        with pytest.raises(BundleError) as error:
+            find_model(Path(name))
+        assert without_installed(str(error.value)) == (
+            f"{name} does not exist; give a bundle or a run folder, or get the published model: "
+            f"transformer import {name}"
         )
-    with pytest.raises(BundleError, match="hf download gpt2-medium --local-dir gpt2-medium"):
-        find_model(Path("gpt2-medium"))
     monkeypatch.chdir(cache.parent)  # without a folder runs
     for mistyped in ("runs/frist", "my-model", "/nowhere/at all", "../x", "a/b/c"):
         with pytest.raises(BundleError) as error:
