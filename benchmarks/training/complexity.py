@@ -3,6 +3,8 @@
 Each layer is measured several times, on one thread and in processor time, which other programs change least. Of the
 times of a layer the least is kept. `transformer plot complexity FILE` draws the result.
 
+The two matrix products and the softmax of self-attention are timed on their own at the greatest length, too.
+
 Usage: python benchmarks/training/complexity.py --out FILE
 """
 
@@ -18,6 +20,25 @@ import torch
 from report import command_line, hardware
 
 from transformer.inspection.complexity import TABLE, as_json, exponents, measure
+
+
+def attention_parts(n: int, d: int, rounds: int) -> dict[str, float]:
+    """Returns the least processor time of the products and of the softmax of self-attention, in seconds."""
+    x = torch.randn(1, 1, n, d)
+    scores, weights = x @ x.mT / d**0.5, torch.full((1, 1, n, n), 1 / n)
+    square, rows = torch.empty_like(scores), torch.empty_like(x)  # allocated once, since new memory costs time
+    parts = {
+        "products": lambda: (torch.matmul(x, x.mT, out=square), torch.matmul(weights, x, out=rows)),
+        "softmax": lambda: torch.softmax(scores, dim=-1, out=square),
+    }
+    least = dict.fromkeys(parts, float("inf"))
+    with torch.inference_mode():
+        for _ in range(10 * rounds):
+            for name, compute in parts.items():
+                start = time.process_time()
+                compute()
+                least[name] = min(least[name], time.process_time() - start)
+    return least
 
 
 def main() -> None:
@@ -43,11 +64,16 @@ def main() -> None:
         "spread": f"{arguments.rounds} rounds: seconds (processor time) is the least, spread the greatest by it",
         "exponents": {layer: {"of all rounds": exponents(costs, layer), "paper": TABLE[layer],
                               "of each round": [exponents(one, layer) for one in rounds]} for layer in TABLE},
+        "parts of self-attention": [{"n": max(arguments.lengths), "d": d,
+                                     **attention_parts(max(arguments.lengths), d, arguments.rounds)}
+                                    for d in arguments.widths],
         "costs": as_json(costs),
     }  # fmt: skip
     arguments.out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for layer in TABLE:
         print(layer, facts["exponents"][layer])
+    for part in facts["parts of self-attention"]:
+        print(part)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ residual sums (the output of each sub-layer replaces its input), and with neithe
 1. Untrained stacks: at the input and at the output of each layer, the norm of the gradient of the loss, the norm of
    what differs in it from position to position (the gradient minus its mean over the positions of a sentence), and the
    share of the activations that differs from position to position.
-2. Training: the loss of a stack that learns to write random tokens in reverse.
+2. Training: the loss of a stack that learns to write random tokens in reverse. Post-norm is trained with other lengths
+   of the warm-up and with another initialization, too.
 
 Usage: python benchmarks/training/residuals.py --out FILE
 """
@@ -15,6 +16,7 @@ import argparse
 import json
 import platform
 import statistics
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,11 +36,19 @@ from transformer.blocks import (
     PositionalEncoding,
     ResidualConnection,
     initialize_embeddings,
+    initialize_fairseq,
     initialize_xavier_uniform,
 )
 
 D_MODEL, HEADS, D_FF, VOCABULARY = 64, 4, 256, 50
 KINDS = ("pre-norm", "post-norm", "no residual connections", "no residual connections, no norms")
+WARMUP = 50
+VARIANTS = {
+    "post-norm, no warm-up": ("post-norm", 1, initialize_xavier_uniform),
+    "post-norm, warm-up of 400 steps": ("post-norm", 400, initialize_xavier_uniform),
+    "post-norm, fairseq's initialization": ("post-norm", WARMUP, initialize_fairseq),
+}
+"""Kind, steps of warm-up and initialization."""
 
 
 class NoResidual(ResidualConnection):
@@ -52,7 +62,9 @@ class NoResidual(ResidualConnection):
 class Tagger(nn.Module):
     """An encoder that predicts a token at every position."""
 
-    def __init__(self, depth: int, kind: str) -> None:
+    def __init__(
+        self, depth: int, kind: str, initialize: Callable[[nn.Module], None] = initialize_xavier_uniform
+    ) -> None:
         super().__init__()
         order = "post" if kind == "post-norm" else "pre"
         layers = nn.ModuleList(
@@ -69,7 +81,7 @@ class Tagger(nn.Module):
         self.positions = PositionalEncoding(D_MODEL)
         self.encoder = Encoder(layers, nn.Identity() if order == "post" else None)
         self.output = nn.Linear(D_MODEL, VOCABULARY)
-        initialize_xavier_uniform(self)
+        initialize(self)
         initialize_embeddings(self)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -99,15 +111,23 @@ def differences(x: Tensor) -> Tensor:
     return x - x.mean(dim=1, keepdim=True)
 
 
-def train(depth: int, kind: str, seed: int, steps: int, every: int) -> list[float]:
+def train(
+    depth: int,
+    kind: str,
+    seed: int,
+    steps: int,
+    every: int,
+    warmup: int = WARMUP,
+    initialize: Callable[[nn.Module], None] = initialize_xavier_uniform,
+) -> list[float]:
     """Returns the loss of every so many steps of learning to write the input in reverse."""
     torch.manual_seed(seed)
-    model = Tagger(depth, kind)
+    model = Tagger(depth, kind, initialize)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
     losses, recent = [], []
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
-            group["lr"] = 1e-3 * min(1.0, step / 50)
+            group["lr"] = 1e-3 * min(1.0, step / warmup)
         tokens = torch.randint(VOCABULARY, (32, 10))
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flip(1).flatten())
         optimizer.zero_grad()
@@ -143,12 +163,15 @@ def main() -> None:
             for name, values in untrained[kind][str(depth)].items():
                 print(kind, depth, name, [f"{value:.1e}" for value in values], flush=True)
     training: dict[str, list[list[float]]] = {}
-    for kind in KINDS:
-        training[kind] = [
-            train(arguments.trained_depth, kind, seed, arguments.steps, arguments.every)
+    for name, (kind, warmup, initialize) in {
+        **{kind: (kind, WARMUP, initialize_xavier_uniform) for kind in KINDS},
+        **VARIANTS,
+    }.items():
+        training[name] = [
+            train(arguments.trained_depth, kind, seed, arguments.steps, arguments.every, warmup, initialize)
             for seed in range(arguments.trained_seeds)
         ]
-        print(kind, [f"{losses[-1]:.3f}" for losses in training[kind]], flush=True)
+        print(name, [f"{losses[-1]:.3f}" for losses in training[name]], flush=True)
     facts = {
         "command": command_line(),
         "hardware": hardware(torch.device("cpu")) | {"threads": 1},

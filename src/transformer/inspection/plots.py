@@ -194,7 +194,8 @@ def complexity(costs: Sequence[Cost]) -> "Figure":
 
     Source: Vaswani et al. 2017, Table 1.
     """
-    figure, panels = subplots(13.0, 5.2, 1, 4)
+    figure, grid = subplots(7.2, 8.8, 2, 2)
+    panels = grid.flatten()
     widths, lengths = sorted({cost.d for cost in costs}), sorted({cost.n for cost in costs})
     for colour, layer in zip(SERIES, TABLE, strict=False):
         for width in widths:
@@ -203,7 +204,19 @@ def complexity(costs: Sequence[Cost]) -> "Figure":
             shown = ("seconds", "memory") if width != widths[-1] else ("seconds", "memory", "sequential", "path")
             for panel, quantity in zip(panels, shown, strict=False):
                 values = [getattr(row, quantity) for row in rows]
-                panel.loglog(lengths, values, "o-", ms=3, label=layer if width == widths[-1] else None, **style)
+                panel.loglog(lengths, values, "o-", ms=3, **style)
+        (time, sequential, path), last = TABLE[layer], {"color": colour, "marker": "o", "ms": 3}
+        a, b = exponents(costs, layer)
+        c, d = exponents(costs, layer, "memory")
+        chain, _ = exponents(costs, layer, "sequential")
+        fits = (
+            f"{layer} {time}:\nn^{a:.2f} d^{b:.2f}",
+            f"n^{c:.2f} d^{d:.2f}",
+            f"{sequential}: n^{abs(chain):.2f}",
+            path,
+        )
+        for panel, fit in zip(panels, fits, strict=True):
+            panel.plot([], [], label=fit, **last)
     titles = (
         ("seconds", f"time, d = {', '.join(map(str, widths))}"), ("bytes", "memory for the backward pass"),
         ("operations", "sequential operations"), ("layers or steps", "maximum path length"),
@@ -212,16 +225,7 @@ def complexity(costs: Sequence[Cost]) -> "Figure":
         panel.set(xlabel="length n", ylabel=unit, title=title)
         panel.set_xticks(lengths, [str(n) for n in lengths])
         panel.minorticks_off()
-    panels[0].legend(fontsize=8)
-    lines: list[str] = []
-    for layer, (time, sequential, path) in TABLE.items():
-        (a, b), (c, d) = exponents(costs, layer), exponents(costs, layer, "memory")
-        chain, _ = exponents(costs, layer, "sequential")
-        lines.append(
-            f"{layer}: time {time}, measured n^{a:.2f} d^{b:.2f}; memory n^{c:.2f} d^{d:.2f}; "
-            f"sequential operations {sequential}, measured n^{abs(chain):.2f}; path {path}"
-        )
-    figure.suptitle("\n".join(lines), fontsize=9)
+        panel.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return figure
 
 
@@ -243,7 +247,7 @@ def scaling(results: Path | str) -> "Figure":
             raise ValueError("no runs, or sizes below 1")
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise DataError(f"{results} has no list of runs with parameters, pairs and loss; give another file") from error
-    figure, panels = subplots(10.0, 4.0, 1, 2, sharey=True)
+    figure, panels = subplots(4.8, 8.4, 2, 1)
     for panel, key, other, name in ((panels[0], 0, 1, "parameters"), (panels[1], 1, 0, "sentence pairs")):
         for value in sorted({point[other] for point in points}):
             line = sorted((point[key], point[2]) for point in points if point[other] == value)
@@ -252,9 +256,8 @@ def scaling(results: Path | str) -> "Figure":
         sizes = sorted({point[key] for point in points})
         panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
         panel.minorticks_off()
-        panel.set(xlabel=name)
-        panel.legend(fontsize=7)
-    panels[0].set_ylabel(f"validation loss ({facts.get('unit', 'nats a token')})")
+        panel.set(xlabel=name, ylabel=f"validation loss ({facts.get('unit', 'nats a token')})")
+        panel.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return figure
 
 

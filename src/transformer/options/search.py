@@ -63,7 +63,7 @@ class Sampling:
     """Options for drawing tokens.
 
     Each sentence has its own random stream, so that samples depend neither on the other sentences of a batch nor on
-    their order. Top-k is described by Fan et al. 2018, Sec. 5.1, top-p by Holtzman et al. 2020, Sec. 3.1, and min-p by
+    their order. Top-k is described by Fan et al. 2018, Sec. 5.4, top-p by Holtzman et al. 2020, Sec. 3.1, and min-p by
     Nguyen et al. 2024.
 
     Raises:

@@ -105,7 +105,8 @@ def test_costs_have_the_dependencies_and_memory_of_the_table() -> None:
     assert grows["self-attention"] > 50
     assert grows["convolution"] == pytest.approx(10, rel=0.1)
     figure = plot.complexity(list(costs.values()))
-    assert "O(n² d)" in figure.get_suptitle()
+    texts = [text.get_text() for text in figure.get_axes()[0].get_legend().get_texts()]
+    assert [text.split(":")[0] for text in texts] == [f"{layer} {row[0]}" for layer, row in TABLE.items()]
 
 
 def test_costs_are_read_as_they_were_written(tmp_path: Path) -> None:
