@@ -135,7 +135,7 @@ class ShortlistModel(SearchModel):
         ConfigError: The shortlist contains tokens beyond its vocabulary or beyond the model's, or the
             model has no `projection_layer`.
 
-    Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation", Sec. 3.2.1.
+    Source: Jean et al. 2015, "On Using Very Large Target Vocabulary for Neural Machine Translation".
     """
 
     def __init__(self, model: GenerativeModel | SingleModel, shortlist: Shortlist) -> None:

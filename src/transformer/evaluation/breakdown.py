@@ -97,7 +97,7 @@ def by_frequency(
         counts: Word frequencies, as returned by `word_counts`.
         words: Function that splits a line into words.
 
-    Source: Neubig et al. 2019, "compare-mt: A Tool for Holistic Comparison of Language Generation Systems", Sec. 3.2.
+    Source: Neubig et al. 2019, "compare-mt: A Tool for Holistic Comparison of Language Generation Systems".
     """
     names = _bucket_names(FREQUENCIES, 0)
     n_reference = Counter[str]()

@@ -51,7 +51,7 @@ def length_normalization(alpha: float) -> LengthPenalty:
     Raises:
         ConfigError: Alpha is below 0 or above 10.
 
-    Source: Cho et al. 2014, "On the Properties of Neural Machine Translation", Sec. 4.2. `transformers` and
+    Source: Cho et al. 2014, "On the Properties of Neural Machine Translation". `transformers` and
     fairseq call its exponent `length_penalty` and `lenpen`.
     """
     _check_alpha(alpha)

@@ -95,7 +95,7 @@ class Search:
 
     Limits of tokens and penalties of repetition change which tokens are chosen, not their scores. The penalty of
     repetition is described by Keskar et al. 2019, "CTRL", Sec. 4.1, and groups by Vijayakumar et al. 2018, "Diverse
-    Beam Search", Sec. 4. See also `coverage_penalty`, `Ensemble` and `Retrier`.
+    Beam Search". See also `coverage_penalty`, `Ensemble` and `Retrier`.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.

@@ -374,7 +374,7 @@ def _is_version(number: Number, text: str) -> bool:
 
 
 def is_label(number: Number, text: str) -> bool:
-    """Whether a number seems to name a thing, as in Figure 1.5: it has a name before it and no word behind it."""
+    """Whether a number seems to name a thing, as in `Figure 1.5`: it has a name before it and no word behind it."""
     return _name_before(number, text) is not None and not _NEXT_WORD.match(text, number.end)
 
 

@@ -36,7 +36,7 @@ class FitModel:
     its shared anchors by their rarity, and its lengths by their ratio. A logistic regression against randomly paired
     lines weights the three, so a score is a log odds: 0 is undecided, positive scores speak for the pair.
 
-    Source: word association in the manner of Melamed 2000 (best partner of each word); lengths, Gale & Church 1993.
+    Source: word association in the manner of Melamed 2000 (best partner of each word); lengths, Gale and Church 1993.
 
     Attributes:
         cooccurrences: (source words, target words) number of pairs in which both words occur.

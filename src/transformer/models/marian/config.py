@@ -81,4 +81,4 @@ PRESETS: Final[dict[str, dict[str, object]]] = {
     "tiny": {"d_model": 128, "N": 2, "h": 4, "d_ff": 256},
     "opus": {"d_model": 512, "N": 6, "h": 8, "d_ff": 2048},
 }
-"""`opus` has the sizes of most OPUS-MT models (Tiedemann and Thottingal 2020, "OPUS-MT", Sec. 2)."""
+"""`opus` has the sizes of most OPUS-MT models (Tiedemann and Thottingal 2020, "OPUS-MT")."""
