@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
+import transformer
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized, write_word_level
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle.huggingface import read_published
@@ -125,6 +126,21 @@ def test_a_missing_output_is_told(tmp_path: Path) -> None:
     (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "architectures": ["T5EncoderModel"]}))
     with pytest.raises(BundleError, match="architectures='T5EncoderModel' is not known"):
         read_published(tmp_path / "hf")
+
+
+@pytest.mark.parametrize("special_tokens", [False, True])
+def test_a_language_token_is_read_in_the_task(tmp_path: Path, *, special_tokens: bool) -> None:
+    """Catches `<2de>` that becomes unknown text, and notes on the characters of its name."""
+    write_word_level(tmp_path / "hf", SIZE, {**SPECIAL, "extra": "<2de>"}, "$A </s>")
+    published().save_pretrained(tmp_path / "hf")
+    reference = PreTrainedTokenizerFast.from_pretrained(tmp_path / "hf")("<2de> w1 w2").input_ids
+    task, line = ("", "<2de> w1 w2") if special_tokens else ("<2de> ", "w1 w2")
+    translator = transformer.load(tmp_path / "hf", task=task, special_tokens=special_tokens, precision="float32")
+    assert isinstance(translator, Translator)
+    (translation,) = translator.translations([line])
+    assert translation.sources == (tuple(reference),)
+    assert 3 in reference
+    assert not [flag for flag in translation.flags if "<" in flag]
 
 
 def test_a_task_stands_before_every_part(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from transformer.cli.hub import obtain_model
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar, progress_bar_beside
+from transformer.cli.search import SpecialTokensOption
 from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, printable
@@ -48,6 +49,7 @@ def classify(
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="with --evaluate: IDX file with the labels of the images")] = None,
     precision: PrecisionOption = "auto",
+    special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
 ) -> None:
     """Print the label of each text or image with its probability, or the accuracy with --evaluate.
@@ -71,7 +73,9 @@ def classify(
         _check_images(arguments or [], input_path, evaluate, labels)
     else:
         _check_texts(arguments or [])
-    pipeline = load_pipeline(model, "classifier", TextEncoder, ImageClassifier, precision=precision)
+    pipeline = load_pipeline(
+        model, "classifier", TextEncoder, ImageClassifier, precision=precision, special_tokens=special_tokens
+    )
     if evaluate is not None:
         _evaluate(pipeline, *_predict(pipeline, evaluate, labels, invalid_utf8), as_json=as_json)
         return

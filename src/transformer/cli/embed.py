@@ -15,6 +15,7 @@ from transformer.cli.generate import PrecisionOption
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
+from transformer.cli.search import SpecialTokensOption
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, say, takes_verbosity
 from transformer.errors import ConfigError, escape_controls
@@ -59,6 +60,7 @@ def embed(
         typer.Option(help="file of texts with the same meaning, first<TAB>second; print how often the pair is nearest"),
     ] = None,
     precision: PrecisionOption = "auto",
+    special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
 ) -> None:
     """Embed each line as a vector of length 1; the dot product of two vectors is their cosine similarity.
@@ -74,7 +76,7 @@ def embed(
     _check_nearest(nearest, top, output_path)
     if as_json and output_path is not None and output_path.suffix == ".npy":
         raise ConfigError(f"{output_path} is to be an array, but --json asks for JSON; leave out --json")
-    encoder = load_encoder(model, precision)
+    encoder = load_encoder(model, precision, special_tokens=special_tokens)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8, as_json=as_json)
         return
@@ -175,7 +177,7 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str, *, as_json:
     report_truncated(encoder)
 
 
-def load_encoder(model: Path, precision: str) -> "TextEncoder":
+def load_encoder(model: Path, precision: str, *, special_tokens: bool) -> "TextEncoder":
     """Loads a text encoder.
 
     Raises:
@@ -183,7 +185,7 @@ def load_encoder(model: Path, precision: str) -> "TextEncoder":
     """
     from transformer.pipelines.classification import TextEncoder  # loads torch
 
-    return load_pipeline(model, "text encoder", TextEncoder, precision=precision)
+    return load_pipeline(model, "text encoder", TextEncoder, precision=precision, special_tokens=special_tokens)
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:

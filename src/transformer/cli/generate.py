@@ -13,7 +13,7 @@ from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar_beside
-from transformer.cli.search import takes_search
+from transformer.cli.search import SpecialTokensOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, NBestOption, OutputOption, invalid_choice
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
@@ -45,6 +45,7 @@ def generate(
     ] = None,
     as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
+    special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
     *,
     search: Search,
@@ -66,7 +67,8 @@ def generate(
     prompt = texts[0] if texts and len(texts) == 1 else None
     check_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
-    generator = _load_generator(model, precision, replace(search, n_best=n_best) if n_best is not None else search)
+    search = replace(search, n_best=n_best) if n_best is not None else search
+    generator = _load_generator(model, precision, search, special_tokens=special_tokens)
     with open_output(output_path) as sink:
         if prompt is not None and chosen == "text" and generator.search.beam == 1:
             pieces = generator.stream(prompt, max_tokens=max_tokens)
@@ -89,10 +91,12 @@ def generate(
                 done(1)
 
 
-def _load_generator(model: Path, precision: str, search: Search) -> "Generator":
+def _load_generator(model: Path, precision: str, search: Search, *, special_tokens: bool) -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    generator = load_pipeline(model, "language model", Generator, precision=precision, search=search)
+    generator = load_pipeline(
+        model, "language model", Generator, precision=precision, search=search, special_tokens=special_tokens
+    )
     say(generator.description)
     return generator
 

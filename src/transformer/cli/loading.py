@@ -12,7 +12,12 @@ Pipeline = TypeVar("Pipeline")
 
 
 def load_pipeline(
-    model: Path, name: str, *wanted: type[Pipeline], precision: str = "auto", search: Search = GREEDY
+    model: Path,
+    name: str,
+    *wanted: type[Pipeline],
+    precision: str = "auto",
+    search: Search = GREEDY,
+    special_tokens: bool = False,
 ) -> Pipeline:
     """Loads a pipeline, and keeps freed memory in the process for reuse.
 
@@ -22,6 +27,7 @@ def load_pipeline(
         wanted: Classes of the pipeline.
         precision: Precision of the weights, as in `load`.
         search: Options of the search; the default is greedy.
+        special_tokens: Whether the names of special tokens in texts are these tokens.
 
     Raises:
         ConfigError: The model is of another kind.
@@ -32,7 +38,7 @@ def load_pipeline(
     obtain_model(model)
     retain_heap()
     note_missing_kernels()
-    pipeline = load(model, precision=precision, search=search)
+    pipeline = load(model, precision=precision, search=search, special_tokens=special_tokens)
     if not isinstance(pipeline, wanted):
         raise ConfigError(f"{model} is not a {name}; see `transformer info {model}` for its task")
     return pipeline

@@ -12,6 +12,7 @@ from transformer.cli.arguments import JsonObjectOption, argument_lines
 from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
 from transformer.cli.progress import progress_bar
+from transformer.cli.search import SpecialTokensOption
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 
@@ -38,6 +39,7 @@ def perplexity(
         Literal["float32", "bf16", "int8"],
         typer.Option(help="precision of the weights; float32 is exact, the others are faster"),
     ] = "float32",
+    special_tokens: SpecialTokensOption = False,
     as_json: JsonObjectOption = False,
     invalid_utf8: InvalidOption = "error",
 ) -> None:
@@ -52,7 +54,7 @@ def perplexity(
     check_files([input_path])
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    generator = load_pipeline(model, "language model", Generator, precision=precision)
+    generator = load_pipeline(model, "language model", Generator, precision=precision, special_tokens=special_tokens)
     content = _read(input_path, invalid_choice(invalid_utf8)) if lines is None else "\n".join(lines)
     window = window or min(generator.model.seq_len, max(1, generator.count_tokens(content) - 1))
     with progress_bar("tokens") as done:

@@ -13,7 +13,7 @@ from transformer.cli.files import check_files
 from transformer.cli.hub import obtain_model
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
-from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, with_average
+from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, SpecialTokensOption, with_average
 from transformer.cli.translate import CHUNK_LINES, InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
@@ -45,6 +45,7 @@ def score(
     ensemble: EnsembleOption = None,
     average: AverageOption = None,
     device: DeviceOption = "auto",
+    special_tokens: SpecialTokensOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -63,7 +64,9 @@ def score(
 
     search = with_average(GREEDY, average, ensemble)
     obtain_model(model)
-    translator = load_translator(model, search=search, ensemble=ensemble or (), precision="float32", device=device)
+    translator = load_translator(
+        model, search=search, ensemble=ensemble or (), precision="float32", device=device, special_tokens=special_tokens
+    )
     number = 0
     with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WorkersOption = Annotated[int | None, option(LoadingOptions, "workers")]
 DeviceOption = Annotated[Device, option(LoadingOptions, "device")]
+SpecialTokensOption = Annotated[bool, option(LoadingOptions, "special_tokens")]
 EnsembleOption = Annotated[list[Path] | None, option(LoadingOptions, "ensemble")]
 AverageOption = Annotated[Average | None, option(Search, "average")]
 SourceLanguageOption = Annotated[
@@ -108,7 +109,8 @@ SPEED = "Models and speed"
 @collects(
     LoadingOptions,
     {SPEED: (
-        "precision", "workers", "shortlist", "ensemble", "deterministic", "task", "device", "split", "case", "copy",
+        "precision", "workers", "shortlist", "ensemble", "deterministic", "task", "special_tokens", "device", "split",
+        "case", "copy",
     )},
 )  # fmt: skip
 def loading_of(average: Annotated[Average | None, option(Search, "average")] = None, **options: Any) -> Loading:

@@ -38,6 +38,11 @@ class TaskConfig(Config):
         default="error", description="handling of bytes that are not valid UTF-8: error or replace"
     )
 
+    special_tokens: bool = Field(
+        default=False,
+        description="read the names of special tokens in the texts, e.g. <extra_id_0>, as these tokens of the "
+        "published model that the run starts from",
+    )
     license: str | None = Field(default=None, description="license of the texts, recorded in the model")
     attribution: str | None = Field(
         default=None, description="names that the license of the texts requires, recorded in the model"

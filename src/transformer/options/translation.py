@@ -24,7 +24,9 @@ class TranslationOptions:
         ConfigError: A value is invalid.
     """
 
-    task: Annotated[str, Doc("prefix of each line and of its parts for text-to-text models, e.g. 'summarize: '")] = ""
+    task: Annotated[
+        str, Doc("prefix of each line and of its parts for text-to-text models, e.g. 'summarize: ' or '<2de> '")
+    ] = ""
     max_source_tokens: Annotated[
         Size, Doc("maximum of source tokens, the end included; longer lines are split; 0: the model's positions")
     ] = 0
@@ -59,6 +61,10 @@ class LoadingOptions(TranslationOptions):
     precision: Precision = "auto"
     device: Device = "auto"
     workers: Annotated[Positive, Doc("number of parallel processes; default: one per thread, up to 8")] | None = None
+    special_tokens: Annotated[
+        bool,
+        Doc("read names of special tokens in texts, e.g. <extra_id_0>, as these tokens; only for texts that you trust"),
+    ] = False
     ensemble: Annotated[tuple[Path, ...], Doc("further model to average predictions with")] = ()
     shortlist: (
         Annotated[

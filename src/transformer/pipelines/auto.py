@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
@@ -49,6 +49,7 @@ class LoadOptions(TranslatorOptions, total=False):
     workers: int | None
     shortlist: Path | str | None
     device: str
+    special_tokens: bool
 
 
 class MakeOptions(TranslatorOptions, total=False):
@@ -72,6 +73,7 @@ def load(
     workers: int | None = None,
     shortlist: Path | str | None = None,
     device: str = "auto",
+    special_tokens: bool = False,
     **options: Unpack[TranslatorOptions],
 ) -> "Translator | Generator | TextEncoder | ImageClassifier":
     """Loads a bundle, the best model of a run folder, or a published folder, as the pipeline for its task.
@@ -95,6 +97,8 @@ def load(
             its source, for speed.
         device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one, the model translates, and no option requires
             a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
+        special_tokens: Whether the names of special tokens in texts, e.g. `<extra_id_0>`, are these tokens. Texts of
+            strangers must not be read so. Special tokens in `task` are always read.
         **options: Further options of a translator, see `TranslatorConfig`: `terminology` (deprecated name: `lexicon`),
             `task`, `deterministic`, `max_source_tokens` (by default, the longest source seen in training), `split`,
             `case`, `copy`, and others.
@@ -111,7 +115,7 @@ def load(
     prepare_threads()
     settings = renamed_lexicon(options)
     config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **settings)
-    bundle = read_model(Path(path), choose_precision(precision))
+    bundle = _read_text_model(Path(path), choose_precision(precision), special_tokens=special_tokens)
     if family(bundle.family).kind != "encoder-decoder":
         if config != TranslatorConfig(search=search, workers=config.workers) or ensemble or shortlist:
             raise ConfigError(
@@ -125,7 +129,10 @@ def load(
     plan = choose_device_plan("cpu" if device == "auto" and needs_cpu else device, precision)
     if plan.is_gpu and (shortlist is not None or config.workers > 1):
         raise ConfigError("shortlist and workers only apply to CPUs; leave them out, or choose device='cpu'")
-    bundles = [bundle, *(read_model(Path(folder), plan.precision) for folder in ensemble)]
+    bundles = [
+        bundle,
+        *(_read_text_model(Path(folder), plan.precision, special_tokens=special_tokens) for folder in ensemble),
+    ]
     for member_bundle in bundles:
         plan.prepare(member_bundle)
     if shortlist is not None:
@@ -187,6 +194,12 @@ def read_model(path: Path, packed_in: Precision | None) -> Bundle:
 
         return read_published(path)
     return load_bundle(path, packed_in=packed_in, dequantize=packed_in is None)
+
+
+def _read_text_model(path: Path, packed_in: Precision | None, *, special_tokens: bool) -> Bundle:
+    """Same as `read_model`, with tokenizers that read special tokens if `special_tokens` is set."""
+    bundle = read_model(path, packed_in)
+    return replace(bundle, text=bundle.tokenizers.reading_special_tokens()) if special_tokens else bundle
 
 
 def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator | TextEncoder | ImageClassifier":

@@ -89,6 +89,8 @@ class Generator:
         self.tokenizer = tokenizer
         self.search = replace(search, limit_ends=True)
         self.special_tokens = special_tokens
+        is_named = special_tokens and tokenizer.kind == "published"
+        self._template_tokenizer = tokenizer.reading_special_tokens() if is_named else tokenizer
         self.description = ""
 
     def __repr__(self) -> str:
@@ -256,13 +258,14 @@ class Generator:
         Raises:
             ConfigError: The prompt has no tokens, and the model has none that begins a text.
         """
-        if self.special_tokens and (tokens := self.tokenizer.encode_prompt(prompt)):
+        if self.special_tokens and (tokens := self._template_tokenizer.encode_running([prompt])[0]):
             return tokens
         before, _ = self.tokenizer.boundary_tokens
         special_tokens = self.tokenizer.special_tokens
         tokens = self.tokenizer.encode_running([prompt])[0] if prompt else []
         is_published = self.tokenizer.kind == "published"
-        tokens = [*(before if is_published else ()), *tokens]
+        if is_published and tuple(tokens[: len(before)]) != before:
+            tokens = [*before, *tokens]
         if tokens:
             return tokens
         first = special_tokens.bos if special_tokens.bos is not None else special_tokens.eos

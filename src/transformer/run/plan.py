@@ -100,7 +100,7 @@ def make_plan(
         if context.is_main and not start.progress.step:  # before the data is prepared, which may take hours
             smallest = model_size(_smallest_config(completed.model))
             check_first_checkpoint(folder, smallest.parameters, completed.recipe.training.ema_decay)
-        data = task.prepare(completed, start.bundle)
+        data = task.prepare(completed, start.task_bundle)
         notes = _script_notes(start, data, allow_changed)
     progress("building the model", 0, None)
     _check_weights(data)
@@ -141,7 +141,7 @@ def prepare_data(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskDa
     with show_progress(quiet=quiet) as progress:
         task = make_task(recipe.data.model_copy(update={"prepared": None}), recipe.training.seed, folder, progress)
         start = fine_tuned_start(recipe, task) or new_start(recipe, task)
-        data = task.prepare(start.recipe, start.bundle)
+        data = task.prepare(start.recipe, start.task_bundle)
     data.notes.extend(_script_notes(start, data, (SCRIPT,)))
     return data
 

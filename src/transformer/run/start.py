@@ -1,7 +1,7 @@
 """Starts of a run from a new model, a pretrained model or a checkpoint, which all have the same form."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,19 @@ class Start:
     progress: Progress = field(default_factory=Progress)
     origin: dict[str, Any] = field(default_factory=dict[str, Any])
     notes: list[str] = field(default_factory=list[str])
+
+    @property
+    def task_bundle(self) -> Bundle | None:
+        """The bundle whose tokenizers encode the data; they read special tokens if `data.special_tokens` is set.
+
+        Raises:
+            ConfigError: The recipe sets it, but the tokenizers have no names of special tokens.
+        """
+        if not self.recipe.recipe.data.special_tokens:
+            return self.bundle
+        if self.bundle is None:
+            raise ConfigError("data.special_tokens needs a published model, whose tokens have names; give --from MODEL")
+        return replace(self.bundle, text=self.bundle.tokenizers.reading_special_tokens())
 
     def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
         """Loads the weights of `bundle` into the new model of the run.

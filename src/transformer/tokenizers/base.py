@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer.errors import ConfigError
 from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import (
     DEFAULT_SPECIAL_TOKENS,
@@ -20,7 +21,7 @@ from transformer.tokenizers.special_tokens import (
 
 
 class Tokenizer(ABC):
-    """A tokenizer of one language, or of both. Text never becomes the id of a special token.
+    """A tokenizer of one language, or of both. Text becomes the id of a special token only if the caller asks for it.
 
     Attributes:
         normalization: Normalization of a text before it is encoded.
@@ -28,12 +29,14 @@ class Tokenizer(ABC):
         kind: Name of the kind of tokenizer, for display.
         is_target: Whether it normalizes texts as targets, see `NormalizationConfig.apply`.
         twin: Tokenizer of the other side that shares its vocabulary, if the sides are normalized differently.
+        reads_special_tokens: Whether the names of special tokens in a text are these tokens.
     """
 
     special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
     kind: str
     is_target: bool = False
     twin: "Tokenizer | None" = None
+    reads_special_tokens: bool = False
 
     def __init__(self, normalization: NormalizationConfig) -> None:
         self.normalization = normalization
@@ -65,6 +68,32 @@ class Tokenizer(ABC):
 
     def language_warning(self, text: str) -> str:
         """Returns what is wrong with the language code of a text; empty if nothing is, as for most tokenizers."""
+        del text
+        return ""
+
+    def reading_special_tokens(self) -> "Tokenizer":
+        """Returns a tokenizer for which the names of special tokens in a text, e.g. `<extra_id_0>`, are these tokens.
+
+        Texts of strangers must not be given to it.
+
+        Raises:
+            ConfigError: The tokenizer has no such names.
+        """
+        raise ConfigError(
+            f"special_tokens: a tokenizer of the kind {self.kind!r} has no names of special tokens; leave it out"
+        )
+
+    def reading_task(self, task: str) -> "Tokenizer":
+        """Returns a tokenizer for which special tokens named in the task, with which texts begin, are these tokens."""
+        del task
+        return self
+
+    def without_special_tokens(self, text: str) -> str:
+        """Returns a text without the names that are read as special tokens."""
+        return text
+
+    def special_token_warning(self, text: str) -> str:
+        """Returns a warning that a text has the name of a special token, which is not read as such; mostly empty."""
         del text
         return ""
 
@@ -115,13 +144,6 @@ class Tokenizer(ABC):
         """
         del contexts
         return self.encode_batch(texts)
-
-    def encode_prompt(self, text: str) -> list[int]:
-        """Encodes a text in which the names of special tokens, if the tokenizer has such names, are these tokens.
-
-        Chat templates write such texts. Text of strangers must not contain the names.
-        """
-        return self.encode_running([text])[0]
 
     def decode_running(self, ids: Sequence[int]) -> str:
         """Decodes token ids of `encode_running` to text; special tokens are omitted."""

@@ -1,9 +1,11 @@
 """Tokenizers of published models, read by the tokenizers library of Hugging Face."""
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import count, takewhile
 from typing import Final
 
@@ -11,7 +13,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from transformer.config import describe_error
-from transformer.errors import BundleError, DataError
+from transformer.errors import BundleError, DataError, note
 from transformer.text.normalization import INVISIBLE, SPACES
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.byte_pair import BytePairTokenizer, is_byte_alphabet, partial_bytes
@@ -36,8 +38,9 @@ STORED_KEY: Final = "published"
 class HuggingFaceTokenizer(Tokenizer):
     """The tokenizer of a published model: WordPiece, byte-level BPE or Unigram.
 
-    Special tokens are not recognized in text: `[MASK]` is encoded as ordinary characters. Decoding restores the text as
-    far as the vocabulary and the normalization preserve it; WordPiece loses spaces and perhaps case.
+    Special tokens are not recognized in text, unless the caller asks for it (`reading_special_tokens`, `reading_task`):
+    `[MASK]` is encoded as ordinary characters, and the first text with such a name is noted. Decoding restores the text
+    as far as the vocabulary and the normalization preserve it; WordPiece loses spaces and perhaps case.
 
     Args:
         content: Content of a tokenizer.json.
@@ -51,22 +54,23 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def __init__(self, content: str, special_tokens: SpecialTokenIds) -> None:
         super().__init__(NormalizationConfig())
-        self._library = read_library_tokenizer(content)
+        self._library = _load_library(content)
         self.content = content
         self.special_tokens = special_tokens
         if special_tokens.unk is None:
             self.special_tokens = replace(special_tokens, unk=unknown_token_id(self._library, content))
-        self._library.no_truncation()
-        self._library.no_padding()
         with library_errors("a tokenizer that cannot read 'a'; copy its files again"):
             template = self._library.encode("a", add_special_tokens=True)
         inner = [index for index, special in enumerate(template.special_tokens_mask) if not special]
         first, last = (inner[0], inner[-1] + 1) if inner else (0, 0)
         self._boundary_tokens = tuple(template.ids[:first]), tuple(template.ids[last:])
-        self._library.encode_special_tokens = True
         added = self._library.get_added_tokens_decoder()
         self._special = {token for token, properties in added.items() if properties.special}
         self._special -= {self.special_tokens.unk}
+        names = [added[token].content for token in self._special]
+        self._names = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)")
+        self._lead = ""  # start of texts, in which special tokens are read
+        self._notes_names = True
 
     @property
     def boundary_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -91,6 +95,9 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes several texts, without boundary tokens."""
+        if self._lead:
+            return [self._encode_after_lead(text) for text in texts]
+        self._note_names(texts)
         return [self._as_text(encoding.ids) for encoding in self._encode(texts, fast=True)]
 
     def encode_running(
@@ -99,6 +106,7 @@ class HuggingFaceTokenizer(Tokenizer):
         """Implements `Tokenizer.encode_running`: encodes parts with context and keeps tokens that end in the part."""
         if contexts is None:
             return self.encode_batch(texts)
+        self._note_names(texts)
         whole = [before + text + after for text, (before, after) in zip(texts, contexts, strict=True)]
         token_ids: list[list[int]] = []
         for text, (before, _), encoding in zip(texts, contexts, self._encode(whole), strict=True):
@@ -109,18 +117,60 @@ class HuggingFaceTokenizer(Tokenizer):
             )
         return token_ids
 
-    def encode_prompt(self, text: str) -> list[int]:
-        """Implements `Tokenizer.encode_prompt`."""
-        self._library.encode_special_tokens = False
-        try:
-            (encoding,) = self._encode([text], fast=True)
-        finally:
-            self._library.encode_special_tokens = True
-        return encoding.ids
+    def reading_special_tokens(self) -> "HuggingFaceTokenizer":
+        """Implements `Tokenizer.reading_special_tokens`."""
+        return self if self.reads_special_tokens else self._reader
+
+    def reading_task(self, task: str) -> "HuggingFaceTokenizer":
+        """Implements `Tokenizer.reading_task`; names in the rest of a text are flagged there, and not noted."""
+        names = [] if self.reads_special_tokens else [*self._names.finditer(task)]
+        lead = task[: names[-1].end()] if names and self._reader else ""  # so that all copies share one reader
+        reading = copy.copy(self)
+        reading._lead, reading._notes_names = lead, False
+        return reading
+
+    @cached_property
+    def _reader(self) -> "HuggingFaceTokenizer":
+        """A copy with a library of its own, in which special tokens are read."""
+        reader = copy.copy(self)
+        reader.reads_special_tokens, reader._lead, reader._notes_names = True, "", False
+        reader._library = _load_library(self.content)
+        return reader
+
+    def without_special_tokens(self, text: str) -> str:
+        """Implements `Tokenizer.without_special_tokens`."""
+        return self._names.sub(" ", text) if self.reads_special_tokens else text
+
+    def special_token_warning(self, text: str) -> str:
+        """Implements `Tokenizer.special_token_warning`."""
+        name = None if self.reads_special_tokens else self._names.search(text)
+        advice = "--special-tokens or data.special_tokens reads it"
+        return f"{name[0]!r} is read as characters, not as the special token; {advice}" if name else ""
+
+    def _note_names(self, texts: Sequence[str]) -> None:
+        """Notes the first text in which the name of a special token is read as characters."""
+        if self._notes_names and (warning := next(filter(None, map(self.special_token_warning, texts)), "")):
+            self._notes_names = False
+            note(f"in a text, {warning}")
+
+    def _encode_after_lead(self, text: str) -> list[int]:
+        """Encodes a text in whose lead alone special tokens are read.
+
+        The lead and the rest are encoded at once, which decides about the space between them, unless the rest has
+        special tokens too, if only after its normalization.
+        """
+        lead, rest = (self._lead, text[len(self._lead) :]) if text.startswith(self._lead) else ("", text)
+        start, whole = self._reader.encode_batch([lead, text])
+        if sum(token in self._special for token in whole) == sum(token in self._special for token in start):
+            return whole
+        (encoding,) = self._encode([rest], fast=True)
+        return [*start, *self._as_text(encoding.ids)]
 
     def _encode(self, texts: Sequence[str], *, fast: bool = False) -> list[tokenizers.Encoding]:
         """Encodes texts with the library, without boundary tokens; `fast` omits character offsets."""
         encode = self._library.encode_batch_fast if fast else self._library.encode_batch
+        if self._library.encode_special_tokens == self.reads_special_tokens:  # pickled libraries lose the setting
+            self._library.encode_special_tokens = not self.reads_special_tokens
         with library_errors("the tokenizer lacks a token for this text, or cannot split it; repair its files"):
             return encode(list(texts), add_special_tokens=False)
 
@@ -130,7 +180,7 @@ class HuggingFaceTokenizer(Tokenizer):
         Raises:
             DataError: the tokenizer has no id for unknown text.
         """
-        if self._special.isdisjoint(ids):
+        if self.reads_special_tokens or self._special.isdisjoint(ids):
             return ids
         unk = self.special_tokens.unk
         if unk is None:
@@ -167,6 +217,10 @@ class HuggingFaceTokenizer(Tokenizer):
         piece = self._library.id_to_token(token)
         return f"[{token}]" if piece is None else piece.replace("Ġ", "▁")
 
+    def fingerprint(self) -> str:
+        """Implements `Tokenizer.fingerprint`; reading special tokens changes it, although it is not stored."""
+        return super().fingerprint() + "+special" * self.reads_special_tokens
+
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
         special_tokens = {name: getattr(self.special_tokens, name) for name in ("pad", "bos", "eos", "unk", "mask")}
@@ -186,6 +240,14 @@ class HuggingFaceTokenizer(Tokenizer):
             raise DataError(
                 f"not a tokenizer of this package: {describe_error(error)}; import the model again"
             ) from error
+
+
+def _load_library(content: str) -> tokenizers.Tokenizer:
+    """Returns the tokenizer of the library, for texts of any length."""
+    library = read_library_tokenizer(content)
+    library.no_truncation()
+    library.no_padding()
+    return library
 
 
 def read_tokenizer(

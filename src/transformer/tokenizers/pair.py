@@ -43,6 +43,15 @@ class TokenizerPair:
         """Returns the pair of a tokenizer that both sides share."""
         return cls(tokenizer, tokenizer.for_target())
 
+    def reading_special_tokens(self) -> "TokenizerPair":
+        """Returns the tokenizers of both sides that read the names of special tokens, see `Tokenizer`.
+
+        Raises:
+            ConfigError: A tokenizer has no such names.
+        """
+        source = self.source.reading_special_tokens()
+        return TokenizerPair(source, source if self.target is self.source else self.target.reading_special_tokens())
+
     def __str__(self) -> str:
         """Describes kind and size."""
         if self.is_joint:

@@ -3,17 +3,25 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer as Library
+from tokenizers import models, pre_tokenizers
 
+from inspected import tiny
 from samples import digit_pairs, idx, write_lines
-from transformer.bundle import Bundle
+from transformer.bundle import Bundle, save_bundle
 from transformer.data.images import ImageFolder, ImageProcessor
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import family
 from transformer.run.fine_tuning import load_pretrained
+from transformer.run.plan import prepare_data
 from transformer.run.recipe import parse_recipe
 from transformer.run.train import train
+from transformer.tokenizers.huggingface import HuggingFaceTokenizer
+from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 
 def refused(tmp_path: Path, data: dict[str, Any], message: str, error: type[Exception], **sections: Any) -> None:
@@ -33,6 +41,28 @@ def test_texts_that_cannot_be_trained_on(tmp_path: Path) -> None:
     refused(tmp_path, {**base, "text": str(one)}, "has no window of 33|leaves nothing", DataError, model=small,
             tokenizer={"kind": "characters"})  # fmt: skip
     refused(tmp_path, {**base, "text": str(tmp_path / "missing")}, "No such file", DataError, model=small)
+
+
+def test_special_tokens_in_training_texts(tmp_path: Path) -> None:
+    """Catches names that are tokens in texts of strangers, or characters in spite of the recipe."""
+    library = Library(models.WordLevel({"<unk>": 0, "</s>": 1, "a": 2}, unk_token="<unk>"))
+    library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    library.add_special_tokens(["<unk>", "</s>", "[E1]"])
+    tokenizer = HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(None, None, 1, 0))
+    start = tiny("gpt", vocab_size=4)
+    save_bundle(tmp_path / "start", Bundle(start.config, start.model.float(), TokenizerPair(tokenizer, tokenizer)))
+    text = write_lines(tmp_path / "text", ["[E1] a a"] * 90)
+    data = {"task": "language-model", "text": str(text), "window": 8}
+    read: dict[bool, set[int]] = {}
+    for special_tokens in (False, True):
+        training = {"max_steps": 1, "start_from": str(tmp_path / "start")}
+        recipe = parse_recipe({"data": {**data, "special_tokens": special_tokens}, "training": training})
+        windows: Any = prepare_data(recipe, tmp_path / f"{special_tokens}", quiet=True).train
+        read[special_tokens] = set(windows.fetch(np.arange(9)).tokens.ravel().tolist())
+    assert read == {False: {0, 2}, True: {2, 3}}
+    own = parse_recipe({"data": {**data, "special_tokens": True}, "model": {"family": "gpt"}})
+    with pytest.raises(ConfigError, match="special_tokens needs a published model"):
+        prepare_data(own, tmp_path / "own", quiet=True)
 
 
 def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Tokenizers of published folders."""
 
 import json
+from copy import deepcopy
 
 import pytest
 
@@ -46,6 +47,52 @@ def test_typed_control_tokens_of_a_unigram_vocabulary_are_unknown_text() -> None
     assert tokenizer.encode("a b") == [3, 4, 5]
     for text in ("a </s> b", "<pad>", "a</s>"):
         assert not {0, 1} & set(tokenizer.encode(text))
+
+
+def with_named_tokens() -> HuggingFaceTokenizer:
+    """A Unigram tokenizer with the special token `<2de>`, which full-width letters name too after normalization."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁a", -1.0), ("▁", -2.0), ("b", -2.0)]
+    library = Library(models.Unigram(pieces, unk_id=2))
+    library.normalizer, library.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    library.add_special_tokens(["<pad>", "</s>", "<unk>", "<2de>"])
+    return HuggingFaceTokenizer(library.to_str(), SpecialTokenIds(0, 0, 1, 2))
+
+
+@pytest.mark.parametrize("text", ["<2de> a b", "<2de>a", "a <2de> b", "<2de><2de>", "a</s>", "ab", ""])
+def test_special_tokens_are_read_as_transformers_reads_them(text: str) -> None:
+    """Catches other spaces beside a special token than in training, and a choice that changes the original."""
+    from tokenizers import Tokenizer as Library
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = with_named_tokens()
+    reference = PreTrainedTokenizerFast(tokenizer_object=Library.from_str(tokenizer.content))
+    plain = tokenizer.encode(text)
+    reading = deepcopy(tokenizer.reading_special_tokens())
+    assert reading.encode(text) == reading.encode_running([text])[0] == reference.encode(text)
+    assert not {0, 1, 6} & set(plain)
+    assert tokenizer.encode(text) == deepcopy(tokenizer).encode(text) == plain
+    assert reading.fingerprint() != tokenizer.fingerprint()
+
+
+def test_special_tokens_of_a_task_are_read_there_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Catches a token of the text of a stranger, by its name or in letters that are normalized to it."""
+    tokenizer = with_named_tokens()
+    task = tokenizer.reading_task("<2de> ")
+    reading = tokenizer.reading_special_tokens()
+    assert task.encode("<2de> a b") == reading.encode("<2de> a b")
+    for stranger in ("a <2de> b", "a \N{FULLWIDTH LESS-THAN SIGN}2de> b", "</s>"):
+        token_ids = task.encode(f"<2de> {stranger}")
+        assert token_ids[0] == 6
+        assert not {0, 1, 6} & set(token_ids[1:])
+    assert not {0, 1, 6} & set(task.encode("a <2de>"))
+    assert tokenizer.reading_task("a: ").encode("a: <2de>") == tokenizer.encode("a: <2de>")
+    assert "'<2de>' is read as characters" in task.special_token_warning("a <2de>")
+    assert not reading.special_token_warning("a <2de>")
+    noted = caplog.text
+    assert noted.count("in a text, '<2de>' is read as characters, not as the special token") == 1
 
 
 def test_a_tokenizer_without_its_unknown_token_is_named() -> None:

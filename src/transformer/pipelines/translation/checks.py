@@ -164,7 +164,8 @@ class Checker:
 
     def _is_compared(self, line: SegmentedLine) -> bool:
         """Whether a translation must resemble its line; the output of a task or after a prefix need not."""
-        return bool(self.config.search.retry_degenerate and not self.config.task and line.segments and not line.prefix)
+        is_task = bool(self.config.task) or self.tokenizers.source.reads_special_tokens
+        return bool(self.config.search.retry_degenerate and not is_task and line.segments and not line.prefix)
 
     def _compare_spans(self, line: SegmentedLine, translation: Translation) -> SpanChanges:
         """Returns the protected spans and the numbers that a translation changes."""
@@ -195,10 +196,10 @@ class Checker:
         return False
 
     def _language_warnings(self, line: SegmentedLine) -> list[str]:
-        """Returns a warning about a missing or unknown language code at the start of a line."""
+        """Returns warnings about a missing or unknown language code, and about special tokens that are not read."""
         text = self.config.task * bool(line.text.strip()) + line.text
-        warning = self.tokenizers.source.language_warning(text)
-        return [warning] if warning else []
+        source = self.tokenizers.source
+        return [*filter(None, (source.language_warning(text), source.special_token_warning(line.text)))]
 
     def _splitting_warnings(self, line: SegmentedLine) -> list[str]:
         """Returns warnings about a line that was split."""

@@ -75,7 +75,7 @@ class TranslatorConfig(TranslationOptions):
         source_positions = min(model.src_pos.seq_len for model in models)
         target_positions = min(model.tgt_pos.seq_len for model in models)
         protected = self.terminology.protected
-        if protected is None and self.task:  # the text of a task need not be kept
+        if protected is None and (self.task or target.reads_special_tokens):  # which are not kept, or look like tags
             protected = ()
         return replace(
             self,

@@ -305,7 +305,10 @@ class Translator:
         return replace(options, search=replace(options.search, banned=banned))
 
     def _segmenter(self, options: TranslatorConfig) -> Segmenter:
-        return Segmenter(options, self.tokenizers, self.sources, self._unseen, self._truecaser, self._names)
+        distinct = {id(source): source.reading_task(options.task) for source in self.sources}
+        first, *others = (distinct[id(source)] for source in self.sources)
+        tokenizers = replace(self.tokenizers, source=first)
+        return Segmenter(options, tokenizers, [first, *others], self._unseen, self._truecaser, self._names)
 
     @property
     def segmenter(self) -> Segmenter:

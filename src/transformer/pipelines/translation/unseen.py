@@ -21,7 +21,8 @@ class UnseenCharacters:
         """Returns the unseen characters of a text, as the tokenizer normalizes it, sorted; none is white space."""
         if text.isascii() and self._seen.issuperset(text):
             return ()
-        characters = set(self._tokenizer.normalize(text).replace(SPACE, " "))
+        read = self._tokenizer.without_special_tokens(text)
+        characters = set(self._tokenizer.normalize(read).replace(SPACE, " "))
         new = characters - self._seen - self._unseen
         for character in new:
             is_known = character.isspace() or (not self._is_recorded and not self._is_unknown(character))
