@@ -80,7 +80,7 @@ class Access:
         settings: Settings of the server.
 
     Raises:
-        ConfigError: The file of keys cannot be read, or a proxy is not an address or network.
+        ConfigError: The file of keys cannot be read or has none, or a proxy is not an address or network.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -90,6 +90,9 @@ class Access:
         self._max_concurrent = settings.limits.concurrent
         self._running: dict[str, int] = {}
         self.reload()
+        if self.refuses_all:
+            message = f"keys={str(self._path)!r} has no key, so it would refuse all requests; add one by --new-key NAME"
+            raise ConfigError(message)
 
     def reload(self) -> None:
         """Reads the file of keys again.
@@ -98,6 +101,11 @@ class Access:
             ConfigError: It cannot be read; the old keys stay valid.
         """
         self._keys = None if self._path is None else Keys.read(self._path)
+
+    @property
+    def refuses_all(self) -> bool:
+        """Whether requests need a key, and there is none."""
+        return self._keys is not None and not self._keys.names
 
     def identify_early(self, request: Request, operation: Operation) -> Client | None:
         """Returns the client of a request whose body has not been read; None if its key may still come in the body.

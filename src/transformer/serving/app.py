@@ -84,7 +84,7 @@ class _LogMiddleware:
 
     def __init__(self, app: ASGIApp, services: Services, log: ServerLog, document: Callable[[], bytes]) -> None:
         self._app, self._services, self._log, self._document = app, services, log, document
-        self._root = services.settings.root_path.rstrip("/")
+        self._root = services.settings.root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -152,7 +152,7 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: RequestRecord = scope[RECORD]
-        record.route = next(iter(self._operations.values())).path
+        record.route = next(iter(self._operations.values())).shown_path
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         operation = self._operations.get(method)
         if operation is None:

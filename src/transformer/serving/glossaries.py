@@ -4,7 +4,9 @@ import asyncio
 import csv
 import hashlib
 import json
+import logging
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -13,11 +15,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import uuid4
 
+from transformer.config import describe_error
+from transformer.errors import ConfigError, OutputError
 from transformer.serving.errors import ServiceError
 from transformer.serving.settings import ServerSettings
-from transformer.storage.atomic import replace_text
+from transformer.storage.atomic import named_errors, replace_text
 from transformer.text.languages import base_language
 
+LOGGER: Final = logging.getLogger("transformer.serving")
 Terms = tuple[tuple[str, str], ...]
 """Pairs of source and target term."""
 EntriesFormat = Literal["tsv", "csv"]
@@ -95,14 +100,19 @@ class Glossaries:
 
     Args:
         settings: Settings of the server: folder and limits.
+
+    Raises:
+        ConfigError: The folder cannot be written, or a file in it is damaged.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self._limits, self._folder = settings.limits, settings.glossaries
         self._by_owner: defaultdict[str, dict[str, Glossary]] = defaultdict(dict)
         self._writing = asyncio.Lock()
+        if self._folder is not None:
+            _check_folder(self._folder)
         for path in sorted(self._folder.glob("*/*.json")) if self._folder else ():
-            glossary = _parse_glossary(json.loads(path.read_text(encoding="utf-8")))
+            glossary = _read(path)
             self._by_owner[path.parent.name][glossary.id] = glossary
 
     def owned(self, owner: str) -> list[Glossary]:
@@ -124,8 +134,7 @@ class Glossaries:
         """Stores a new or changed glossary.
 
         Raises:
-            ServiceError: A limit is exceeded, or the name or a pair of languages is wrong.
-            OutputError: The file cannot be written.
+            ServiceError: A limit is exceeded, the name or a pair of languages is wrong, or the file cannot be written.
         """
         self._check(glossary)
         async with self._writing:
@@ -134,19 +143,26 @@ class Glossaries:
                 message = f"more than {self._limits.glossaries} stored glossaries; delete one first"
                 raise ServiceError("invalid_request", message)
             if path := self._path(owner, glossary.id):
-                await asyncio.to_thread(_write, path, glossary)
+                try:
+                    await asyncio.to_thread(_write, path, glossary)
+                except OutputError as error:
+                    raise _storage_error("stored", error) from error
             self._by_owner[_folder_name(owner)][glossary.id] = glossary
 
     async def delete(self, owner: str, identifier: str) -> None:
         """Deletes a glossary.
 
         Raises:
-            ServiceError: The owner has none of this identifier.
+            ServiceError: The owner has none of this identifier, or the file cannot be deleted.
         """
         async with self._writing:
             self.get(owner, identifier)
             if path := self._path(owner, identifier):
-                path.unlink(missing_ok=True)
+                try:
+                    with named_errors(path):
+                        path.unlink(missing_ok=True)
+                except OutputError as error:
+                    raise _storage_error("deleted", error) from error
             del self._by_owner[_folder_name(owner)][identifier]
 
     def _of(self, owner: str) -> dict[str, Glossary]:
@@ -220,9 +236,38 @@ def _folder_name(owner: str) -> str:
     return hashlib.sha256(owner.encode()).hexdigest()[:32]
 
 
+def _check_folder(folder: Path) -> None:
+    """Creates the folder of glossaries, and refuses one that cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        message = (
+            f"glossaries={str(folder)!r} cannot be written ({error.strerror}); choose one that the server may write"
+        )
+        raise ConfigError(message) from error
+
+
+def _read(path: Path) -> Glossary:
+    try:
+        return _parse_glossary(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, LookupError, TypeError, ValueError, RecursionError) as error:
+        message = f"{path} is not a stored glossary ({describe_error(error)}); restore it, or move it out of the folder"
+        raise ConfigError(message) from error
+
+
 def _write(path: Path, glossary: Glossary) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with named_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, json.dumps(asdict(glossary), indent=1))
+
+
+def _storage_error(action: str, error: OutputError) -> ServiceError:
+    """Logs why a file cannot be changed, and returns the error for the client, who need not know the path."""
+    LOGGER.error("a glossary cannot be %s: %s", action, error)
+    message = f"the glossary cannot be {action} ({error.reason}); ask the operator of this server"
+    return ServiceError("internal", message)
 
 
 def _parse_glossary(stored: dict[str, Any]) -> Glossary:

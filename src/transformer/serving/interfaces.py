@@ -103,13 +103,13 @@ class ModelStatus:
     """State of a model.
 
     Attributes:
-        state: "unloaded", "loading", "ready" or "failed".
+        state: "unloaded", "loading", "ready", "failed" (it cannot be loaded) or "stalled" (no worker answers).
         memory: Memory that its processes use, in bytes; 0 if unloaded.
         workers: Number of running workers.
-        problem: Message of the last failure to load it; empty if there was none.
+        problem: Why it failed or stalled, or why it could not be loaded again; empty if nothing is wrong.
     """
 
-    state: Literal["unloaded", "loading", "ready", "failed"]
+    state: Literal["unloaded", "loading", "ready", "failed", "stalled"]
     memory: int = 0
     workers: int = 0
     problem: str = ""

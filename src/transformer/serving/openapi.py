@@ -33,7 +33,7 @@ def describe(operations: Sequence[Operation], root_path: str = "") -> dict[str, 
     schemas, definitions = _all_schemas(operations)
     paths: dict[str, Any] = {}
     for number, operation in enumerate(operations):
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe_operation(
+        paths.setdefault(operation.shown_path, {})[operation.method.lower()] = _describe_operation(
             operation, schemas.get((number, "validation")), schemas.get((number, "serialization"))
         )
     return {

@@ -60,7 +60,7 @@ class Operation:
 
     Attributes:
         method: HTTP method.
-        path: Path, with parameters as `{name}`.
+        path: Path, with parameters as `{name}`, or `{name:path}` for one that may have slashes.
         summary: First line of its documentation.
         handler: Function that answers; it returns a `Response`, or what is sent as JSON.
         error_form: Form of the errors of this interface.
@@ -90,3 +90,8 @@ class Operation:
     errors: tuple[int, ...] = field(default=())
     success: int = 200
     description: str = ""
+
+    @property
+    def shown_path(self) -> str:
+        """Path as documentation and metrics show it, without the types of its parameters."""
+        return self.path.replace(":path}", "}")

@@ -21,10 +21,11 @@ def run(settings: ServerSettings) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: The address cannot be used, or the file of keys cannot be read.
+        ConfigError: The address or the folder of glossaries cannot be used, or the file of keys cannot be read.
         BundleError: A model of the settings does not exist.
     """
     access, log, metrics = Access(settings), ServerLog(settings.log), ServerMetrics()
+    glossaries = Glossaries(settings)
     listener = bind(settings.host, settings.port)
     connections = allow_connections(settings.limits.connections)
     if connections < settings.limits.connections:
@@ -35,7 +36,7 @@ def run(settings: ServerSettings) -> None:
     counted = CountedEngine(engine)
     metrics.register_engine(counted)
     translation = TranslationService(counted, settings)
-    services = Services(settings, counted, translation, Glossaries(settings), metrics)
+    services = Services(settings, counted, translation, glossaries, metrics)
     app = create_app(services, access, log)
     server = StoppableServer(app, settings, counted, access, log)
     with contextlib.closing(listener), server.handled_signals():

@@ -56,9 +56,10 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(BACKLOG)
-    except OSError as error:
+    except (OSError, TypeError, ValueError) as error:  # the last two: characters that no host has
         listener.close()
-        message = f"host={host} port={port} cannot be used ({error.strerror}); choose others, port 0 for a free one"
+        reason = error.strerror if isinstance(error, OSError) else "it is not an address"
+        message = f"host={host!r} port={port} cannot be used ({reason}); choose others, port 0 for a free one"
         raise ConfigError(message) from error
     return listener
 
@@ -178,6 +179,8 @@ class StoppableServer(uvicorn.Server):
             try:
                 if with_keys:
                     self._access.reload()
+                    if self._access.refuses_all:
+                        self._log.write("no keys", because="the file of keys is empty; every request is refused")
                 await self._engine.reload()
             except TransformerError as error:
                 self._log.write("reload failed", error=str(error))

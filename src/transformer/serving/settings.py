@@ -1,11 +1,13 @@
 """Settings of the server. The options of `transformer serve` and the tables of the reference are made from them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
+from pydantic import AfterValidator
 
 from transformer.options.fields import Count, Doc, Positive
 from transformer.options.translation import Device, Precision
@@ -20,6 +22,8 @@ class LimitResponse:
     text: str
 
 
+ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\sA-Z/?#@*]+")
+ROOT_PATH: Final = re.compile(r"/[^\s?#]*")
 CLOSED: Final = LimitResponse("closed")
 BAD_REQUEST, TOO_LARGE, TOO_MANY = LimitResponse("400"), LimitResponse("413"), LimitResponse("429")
 
@@ -65,6 +69,35 @@ class Limits:
     glossary_terms: Annotated[Positive, Doc("terms of a glossary"), BAD_REQUEST] = 10_000
 
 
+def _check_models(models: Mapping[str, str]) -> Mapping[str, str]:
+    for name, source in models.items():
+        if not name or name != name.strip() or not name.isprintable():
+            raise ValueError(f"models: {name!r} cannot name a model; use printable characters without spaces around")
+        if not source.strip():
+            raise ValueError(f"models.{name}={source!r} is empty; give a model folder or the name of a model")
+    return models
+
+
+def _check_host(host: str) -> str:
+    if not host.strip():
+        raise ValueError(f"host={host!r} is empty; write 127.0.0.1, or 0.0.0.0 for all addresses of the machine")
+    return host
+
+
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if origin not in ("*", "null") and not ORIGIN.fullmatch(origin):
+            message = "is not an origin, which browsers write as https://example.com, with the port if it has one"
+            raise ValueError(f"cors: {origin!r} {message}, in lower case and without a path")
+    return origins
+
+
+def _check_root_path(path: str) -> str:
+    if path and not ROOT_PATH.fullmatch(path):
+        raise ValueError(f"root_path={path!r} is not a path from the root; write e.g. /mt")
+    return path.rstrip("/")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     """Settings of the server."""
@@ -73,9 +106,12 @@ class ServerSettings:
     models: Annotated[
         Mapping[str, str],
         MinLen(1),
+        AfterValidator(_check_models),
         Doc("table of model folders, run folders or names of installed models, by the names that clients use"),
     ]
-    host: Annotated[str, Doc("address to listen on; 0.0.0.0 is all addresses of the machine")] = "127.0.0.1"
+    host: Annotated[
+        str, AfterValidator(_check_host), Doc("address to listen on; 0.0.0.0 is all addresses of the machine")
+    ] = "127.0.0.1"
     port: Annotated[int, Ge(0), Le(65535), Doc("port to listen on; 0 chooses a free one")] = 5000
     workers: (
         Annotated[
@@ -108,12 +144,15 @@ class ServerSettings:
     keys: Annotated[Path | None, Doc("file of hashed API keys; without it, everybody may use the server")] = None
     cors: Annotated[
         tuple[str, ...],
+        AfterValidator(_check_origins),
         Doc("origin, e.g. https://example.com, whose pages may use the server from a browser; * is all"),
     ] = ()
     proxies: Annotated[
         tuple[str, ...], Doc("address or network of a reverse proxy whose X-Forwarded-For is trusted")
     ] = ()
-    root_path: Annotated[str, Doc("path under which a reverse proxy shows the server, e.g. /mt")] = ""
+    root_path: Annotated[
+        str, AfterValidator(_check_root_path), Doc("path under which a reverse proxy shows the server, e.g. /mt")
+    ] = ""
     glossaries: Annotated[
         Path | None, Doc("folder in which stored glossaries are kept; without it, they are lost at the end")
     ] = None

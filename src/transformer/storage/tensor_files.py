@@ -38,7 +38,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> int:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Reads the tensors of a safetensors file without a second copy in memory.
+    """Reads the tensors of a safetensors file. They are copies, which do not change when the file does.
 
     The library checks offsets, types and sizes. It would accept duplicate names and use the last tensor, so those are
     checked here.
@@ -56,7 +56,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     except (ValueError, RecursionError) as error:
         raise DataError("its header is not one of tensors") from error
     try:
-        return load_file(path)
+        return {name: tensor.clone() for name, tensor in load_file(path).items()}  # those of the library are mapped
     except SafetensorError as error:
         raise DataError("it is cut short, or its header does not describe it") from error
 

@@ -11,6 +11,7 @@ from transformer.errors import ConfigError
 from transformer.serving.configuration import load_settings, parse_models
 from transformer.serving.keys import Keys
 from transformer.serving.log import ServerLog
+from transformer.serving.server import bind
 
 FILE = """
 port = 6000
@@ -41,6 +42,13 @@ def test_options_override_the_file(tmp_path: Path) -> None:
         ("port = 70000", "port=70000 must be less than or equal to 65535"),
         ("[limits]\nrequest_seconds = 0", "limits.request_seconds=0 must be greater than 0"),
         ("port = ", "is not a TOML file"),
+        ('host = " "', "host=' ' is empty"),
+        ('root_path = "mt"', "root_path='mt' is not a path from the root"),
+        ('cors = ["example.com"]', "'example.com' is not an origin"),
+        ('cors = ["*", "https://example.com/"]', "'https://example.com/' is not an origin"),
+        ('[models]\n"" = "en-de"', "'' cannot name a model"),
+        ('[models]\n"a\\n" = "en-de"', "cannot name a model"),
+        ('[models]\na = " "', "models.a=' ' is empty"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -49,6 +57,24 @@ def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, message: str)
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_settings(path, ["en-de"])
+
+
+def test_usual_values_are_accepted(tmp_path: Path) -> None:
+    """Catches a check of origins, paths or names that refuses what works."""
+    path = tmp_path / "server.toml"
+    path.write_text(
+        'host = "::1"\nroot_path = "/a/mt/"\ncors = ["*", "null", "http://localhost:8080", "app://x", "https://[::1]"]\n'
+        '[models]\n"org/name ä" = "en-de"\n'
+    )
+    settings = load_settings(path)
+    assert (settings.root_path, list(settings.models)) == ("/a/mt", ["org/name ä"])
+
+
+@pytest.mark.parametrize("host", ["ä..x", "a\0b", "x" * 300])
+def test_a_host_that_is_no_address_is_refused(host: str) -> None:
+    """Catches a traceback in place of a line."""
+    with pytest.raises(ConfigError, match="cannot be used"):
+        bind(host, 0)
 
 
 def test_names_of_models(tmp_path: Path) -> None:

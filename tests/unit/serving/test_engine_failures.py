@@ -25,6 +25,8 @@ from serving_engines import (
     until,
     wait_until,
 )
+from transformer.serving.engine import batching, model
+from transformer.serving.engine import engine as engine_module
 from transformer.serving.engine.engine import ProcessEngine
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Job
@@ -156,6 +158,48 @@ def test_a_worker_that_does_not_answer_is_replaced(expected: list[str]) -> None:
         await until(lambda: not is_running(worker))
 
     run_with_engine({"m": TRANSLATOR}, check, limits={"request_seconds": 5.0})
+
+
+def test_workers_that_hang_are_told(expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a server that calls itself ready while none of its workers answers, or that stays unready after."""
+    monkeypatch.setattr(batching, "STALL_SECONDS", 0.0)
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        (worker,) = (await load(engine)).workers
+        assert engine.status().ready, "it is idle"
+        os.kill(worker, signal.SIGSTOP)
+        request = asyncio.create_task(translate(engine, *LINES))
+        await until(lambda: engine.status().models["m"].state == "stalled")
+        assert not engine.status().ready
+        assert "no worker has answered" in engine.status().models["m"].problem
+        os.kill(worker, signal.SIGCONT)
+        assert await request == expected
+        await until(lambda: engine.status().ready)
+
+    run_with_engine({"m": TRANSLATOR}, check)
+
+
+def test_workers_that_always_end_fail_their_model(expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a model all of whose requests fail while the server calls itself ready, and one that stays failed."""
+    monkeypatch.setattr(model, "MAX_WORKER_LOSSES", 1)
+    monkeypatch.setattr(engine_module, "RELOAD_SECONDS", 0.01)
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        processes = await load(engine)
+        kill(processes.workers[0])
+        await until(lambda: engine_processes().hosts not in ([], processes.hosts) and engine_processes().workers != [])
+        states: set[str] = set()
+
+        def has_failed() -> bool:
+            states.add(engine.status().models["m"].state)
+            return "failed" in states
+
+        kill(engine_processes().workers[0])
+        await until(has_failed)
+        await until(lambda: engine.status().ready)
+        assert await translate(engine, *LINES) == expected
+
+    run_with_engine({"m": TRANSLATOR}, check)
 
 
 async def _collect(engine: ProcessEngine, prompt: Job) -> str:

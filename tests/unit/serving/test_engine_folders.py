@@ -98,6 +98,35 @@ def test_a_damaged_folder_leaves_the_old_model_in_place(expected: list[str], fol
     run_with_engine({"m": folder}, check)
 
 
+def test_weights_that_are_overwritten_in_place_change_nothing(expected: list[str], folder: Path) -> None:
+    """Catches a model that reads its weights from the file when it translates: it would write rubbish, or die."""
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        await load(engine)
+        weights = folder / "model.safetensors"
+        for content in (bytes(weights.stat().st_size), b""):
+            weights.write_bytes(content)
+            assert await translate(engine, *LINES) == expected
+        assert metrics.n_died == 0
+
+    run_with_engine({"m": folder}, check)
+
+
+def test_a_failed_model_is_loaded_once_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a server that stays unready, so that no request comes which would load the model again."""
+    monkeypatch.setattr("transformer.serving.engine.engine.RELOAD_SECONDS", 0.01)
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[:-1] + b"?")
+
+    async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
+        with pytest.raises(ServiceError, match="cannot be loaded"):
+            await engine.run(job("one"))
+        (folder / "model.safetensors").write_bytes(weights)
+        await until(lambda: engine.status().ready)
+
+    run_with_engine({"m": folder}, check)
+
+
 def test_a_model_that_cannot_be_loaded_is_reported(folder: Path) -> None:
     """Catches requests that wait forever for a damaged model, and a server that stays failed once it is repaired."""
     weights = (folder / "model.safetensors").read_bytes()

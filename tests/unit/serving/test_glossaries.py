@@ -1,10 +1,13 @@
 """Stored glossaries: owners, files, and formats of terms."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from transformer.errors import ConfigError
 from transformer.serving.errors import ServiceError
 from transformer.serving.glossaries import Dictionary, Glossaries, Glossary, make_dictionary
 from transformer.serving.settings import Limits, ServerSettings
@@ -26,6 +29,40 @@ def test_files_are_read_again(tmp_path: Path) -> None:
     again = store(tmp_path)
     assert again.owned("owner") == [glossary]
     assert again.get("owner", glossary.id) == glossary
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, ""), PermissionError(errno.EACCES, "")])
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    """Catches a full disk that is answered with "the server failed", and a glossary that is only half stored."""
+    glossaries, glossary = store(tmp_path), Glossary("a", (TERMS,))
+    asyncio.run(glossaries.put("owner", glossary))
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    for place, name, change in (
+        (os, "open", lambda: glossaries.put("owner", Glossary("b", (TERMS,)))),
+        (Path, "unlink", lambda: glossaries.delete("owner", glossary.id)),
+    ):
+        monkeypatch.setattr(place, name, fail)
+        with pytest.raises(ServiceError, match=os.strerror(error.errno or 0)) as failure:
+            asyncio.run(change())
+        monkeypatch.undo()
+        assert failure.value.status == 500
+        assert str(tmp_path) not in failure.value.message
+    assert glossaries.owned("owner") == store(tmp_path).owned("owner") == [glossary]
+
+
+def test_folders_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    """Catches a server that starts with a folder in which it can store nothing, or fails at a damaged file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        store(tmp_path / "file")
+    (tmp_path / "owner").mkdir()
+    for content in ("{", "[]", '{"name": "a", "dictionaries": [{}], "id": "1", "created": ""}'):
+        (tmp_path / "owner" / "a.json").write_text(content)
+        with pytest.raises(ConfigError, match="not a stored glossary"):
+            store(tmp_path)
 
 
 @pytest.mark.parametrize("owner", ["", "../../x", "a/b", "x" * 5000])

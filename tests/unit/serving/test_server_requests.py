@@ -158,6 +158,11 @@ def test_keys(tmp_path: Path) -> None:
         path.write_text(path.read_text().splitlines()[1] + "\n")
         server.call(server.access.reload)
         server.wait_until(lambda: server.request("POST", "/v1/echo", {"q": "a"}, {"X-API-Key": key})[0] == 401)
+        path.write_text("# nobody\n")
+        server.call(server.server._begin_reload)
+        server.wait_until(lambda: "the file of keys is empty" in server.log.getvalue())
+    with pytest.raises(ConfigError, match="has no key"), running_server(keys=path):
+        pass
 
 
 def test_files_of_keys(tmp_path: Path) -> None:
@@ -223,7 +228,8 @@ def test_a_full_queue() -> None:
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (EngineStatus(True, 0, 0, {"a": ModelStatus("ready"), "b": ModelStatus("failed")}), "models failed: b"),
+        (EngineStatus(True, 0, 0, {"b": ModelStatus("failed", problem="it is cut")}), "model b failed: it is cut"),
+        (EngineStatus(True, 0, 0, {"b": ModelStatus("stalled", problem="why")}), "model b stalled: why"),
         (EngineStatus(True, 600_000, 9, {}), "the queue is full"),
         (EngineStatus(False, 0, 0, {}), "the engine is not ready"),
     ],

@@ -18,6 +18,7 @@ import pytest
 from serving_fakes import FakeEngine
 from serving_http import SECONDS
 from transformer.serving.access import Access
+from transformer.serving.keys import add_key
 from transformer.serving.log import ServerLog
 from transformer.serving.server import RESERVED_FILES, StoppableServer
 from transformer.serving.settings import ServerSettings
@@ -123,7 +124,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
 def test_a_hangup_reloads_models_and_keys(tmp_path: Path) -> None:
     """Catches a hangup that ends the server, and a damaged file of keys that locks everybody out."""
     keys = tmp_path / "keys"
-    keys.write_text("")
+    add_key(keys, "a")
     with started(keys) as (process, _):
         process.send_signal(signal.SIGHUP)
         wait_for(process, "reloaded")

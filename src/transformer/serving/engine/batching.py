@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from transformer.runtime.pool import MAX_ATTEMPTS
 from transformer.serving.engine.estimates import BatchingDelay, Throughput, TokenEstimator
-from transformer.serving.engine.process import Answer, ModelProcess, ProcessEndedError
+from transformer.serving.engine.process import Answer, Message, ModelProcess, ProcessEndedError
 from transformer.serving.engine.queue import Batch, FairQueue, PendingRequest, QueuedItem, Result, StreamRequest
 from transformer.serving.engine.spawner_client import Spawner
 from transformer.serving.errors import ServiceError
@@ -18,6 +18,8 @@ from transformer.serving.interfaces import Metrics
 from transformer.serving.settings import ServerSettings
 
 LOGGER: Final = logging.getLogger("transformer.serving")
+STALL_SECONDS: Final = 60.0
+"""Time after which workers that all have work, and of which none has sent anything, count as stalled."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Batcher:
         queue: Waiting items.
         estimator: Estimates the number of tokens of texts.
         n_finished: Number of finished batches.
+        last_active: Value of `time.monotonic()` when a worker last got work or sent anything.
     """
 
     def __init__(self, name: str, shared: Shared, need_process: Callable[[], None]) -> None:
@@ -60,6 +63,7 @@ class Batcher:
         self.queue = FairQueue()
         self.estimator = TokenEstimator()
         self.n_finished = 0
+        self.last_active = time.monotonic()
         self._process: ModelProcess | None = None
         self._is_dispatching = self._is_closed = False
         self._delay = BatchingDelay()
@@ -90,6 +94,17 @@ class Batcher:
         for request in self.queue.requests():
             self.queue.discard(request)
             request.fail(error)
+
+    def stalled_seconds(self, now: float) -> float:
+        """Returns for how long no worker has answered although there is work and none is idle; 0 up to `STALL_SECONDS`.
+
+        Args:
+            now: Value of `time.monotonic()`.
+        """
+        process, seconds = self._process, now - self.last_active
+        if process is None or process.n_idle or not (process.is_busy or len(self.queue)):
+            return 0.0
+        return seconds if seconds > STALL_SECONDS else 0.0
 
     async def close(self) -> None:
         """Fails all requests."""
@@ -133,7 +148,7 @@ class Batcher:
 
     async def _run(self, answer: Answer, batch: Batch) -> None:
         """Waits for the results of a batch; its requests get an answer in any case."""
-        start = time.monotonic()
+        start = self.last_active = time.monotonic()
         try:
             for item in batch.items:
                 item.attempts += 1
@@ -160,14 +175,19 @@ class Batcher:
         if isinstance(request := batch.items[0].request, StreamRequest):
             await self._receive_parts(answer, request, batch.items[0])
         else:
-            self._set_results(batch, await answer.next())
+            self._set_results(batch, await self._next_part(answer))
+
+    async def _next_part(self, answer: Answer) -> Message:
+        part = await answer.next()
+        self.last_active = time.monotonic()
+        return part
 
     async def _receive_parts(self, answer: Answer, request: StreamRequest, item: QueuedItem) -> None:
         self._streaming[request] = answer
         if request.is_done:  # it was abandoned before its answer was known
             answer.cancel()
         try:
-            while "part" in (part := await answer.next()):
+            while "part" in (part := await self._next_part(answer)):
                 request.add_part(part["part"])
         finally:
             del self._streaming[request]

@@ -24,6 +24,8 @@ MAX_WORKERS: Final = 8
 """Maximum number of workers of a model by default, since each has its own caches."""
 MEASURE_SECONDS: Final = 10.0
 """Interval in which the memory of the processes is measured."""
+RELOAD_SECONDS: Final = 30.0
+"""Interval in which models that have failed are loaded again."""
 MAX_RETRY_SECONDS: Final = 60
 
 
@@ -78,6 +80,7 @@ class ProcessEngine:
             for model in self._models.values():
                 model.load()
         self._start(self._repeat(MEASURE_SECONDS, self._measure_memory))
+        self._start(self._repeat(RELOAD_SECONDS, self._retry_failed))
 
     async def run(self, job: Job) -> list[Mapping[str, Any]]:
         """See `Engine.run`."""
@@ -135,7 +138,7 @@ class ProcessEngine:
         states = {status.state for status in models.values()}
         is_loading = self._settings.preload and "loading" in states
         return EngineStatus(
-            ready=self._is_open and not is_loading and states != {"failed"} and not self._is_full(),
+            ready=self._is_open and not is_loading and not states & {"failed", "stalled"} and not self._is_full(),
             queued_tokens=self._queued_tokens(),
             queued_items=sum(len(model.batcher.queue) for model in self._models.values()),
             models=models,
@@ -208,6 +211,10 @@ class ProcessEngine:
             if limit and model.is_idle and sum(model.memory for model in self._models.values()) > limit:
                 LOGGER.info("model %s is unloaded, since the memory limit is exceeded", model.info.name)
                 model.unload()
+
+    async def _retry_failed(self) -> None:
+        for model in self._models.values():
+            model.retry()
 
     async def _repeat(self, seconds: float, action: Any) -> None:
         while True:

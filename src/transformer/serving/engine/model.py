@@ -19,6 +19,8 @@ from transformer.serving.interfaces import ModelInfo, ModelStatus
 LOGGER: Final = logging.getLogger("transformer.serving")
 RETRY_SECONDS: Final = 10.0
 """Time after a failure to load a model in which requests get the same error at once."""
+MAX_WORKER_LOSSES: Final = 4
+"""Number of workers that may end one after the other before a batch is finished; then the model is loaded again."""
 
 
 class ServedModel:
@@ -47,17 +49,21 @@ class ServedModel:
         self._processes: set[ModelProcess] = set()
         self._loading: asyncio.Task[None] | None = None
         self._loaded = self._tried = ""  # fingerprints of the folder that was loaded, and that was tried last
-        self._n_losses = self._n_finished = 0  # processes that have ended since so many batches were finished
+        self._n_losses = self._n_worker_losses = self._n_finished = 0  # ends of processes since so many batches
         self._problem, self._failed_at = "", -math.inf
         self._is_closed = False
 
     def status(self) -> ModelStatus:
         """Returns the state of the model."""
         if self._process is not None:
-            return ModelStatus("ready", self.memory, len(self._process.workers), self._problem)
-        if self._loading is not None:
-            return ModelStatus("loading", self.memory, 0, self._problem)
-        return ModelStatus("failed" if self._problem else "unloaded", 0, 0, self._problem)
+            n_workers = len(self._process.workers)
+            if seconds := self.batcher.stalled_seconds(time.monotonic()):
+                problem = f"no worker has answered for {seconds:.0f} s"
+                return ModelStatus("stalled", self.memory, n_workers, problem)
+            return ModelStatus("ready", self.memory, n_workers, self._problem)
+        if self._problem:
+            return ModelStatus("failed", 0, 0, self._problem)
+        return ModelStatus("unloaded" if self._loading is None else "loading", self.memory)
 
     @property
     def is_idle(self) -> bool:
@@ -118,6 +124,11 @@ class ServedModel:
             self._tried = facts["fingerprint"]
             self.load(again=True)
             await asyncio.wait([task for task in [self._loading] if task is not None])
+
+    def retry(self) -> None:
+        """Begins to load a model again that has failed: its folder may be whole by now, or memory free."""
+        if self._process is None and self._problem:
+            self.load()
 
     async def close(self) -> None:
         """Ends all processes; requests fail."""
@@ -189,7 +200,8 @@ class ServedModel:
         self.batcher.set_process(process)
 
     def _load_failed(self, problem: str) -> None:
-        LOGGER.error("model %s cannot be loaded: %s", self.info.name, problem)
+        if problem != self._problem:
+            LOGGER.error("model %s cannot be loaded: %s", self.info.name, problem)
         self._problem, self._failed_at = problem, time.monotonic()
         if self._process is None:
             self.batcher.fail_waiting(self._unavailable(RETRY_SECONDS))
@@ -201,14 +213,22 @@ class ServedModel:
     def _worker_lost(self) -> None:
         LOGGER.error("a worker of model %s ended; another one is started", self.info.name)
         self._shared.metrics.worker_died(self.info.name)
+        self._forget_losses_before_last_batch()
+        self._n_worker_losses += 1
+        if self._n_worker_losses >= MAX_WORKER_LOSSES and self._process is not None:
+            self._process.kill()
+
+    def _forget_losses_before_last_batch(self) -> None:
+        if self.batcher.n_finished > self._n_finished:
+            self._n_losses, self._n_worker_losses, self._n_finished = 0, 0, self.batcher.n_finished
 
     def _process_lost(self, process: ModelProcess) -> None:
         if process is self._process:
             LOGGER.error("the process of model %s ended", self.info.name)
             self._set_process(None)
-            if self.batcher.n_finished > self._n_finished:
-                self._n_losses, self._n_finished = 0, self.batcher.n_finished
+            self._forget_losses_before_last_batch()
             self._n_losses += 1
+            self._n_worker_losses = 0
             if self._n_losses < MAX_ATTEMPTS:
                 self.load()
             else:

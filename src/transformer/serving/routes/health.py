@@ -27,9 +27,9 @@ def error_form(error: ServiceError) -> dict[str, Any]:
 def find_problem(services: Services) -> str:
     """Returns why the server cannot take more work now; empty if it can."""
     status = services.engine.status()
-    failed = [name for name, model in status.models.items() if model.state == "failed"]
-    if failed:
-        return f"models failed: {', '.join(failed)}"
+    for name, model in status.models.items():
+        if model.state in ("failed", "stalled"):
+            return f"model {name} {model.state}: {model.problem}"
     if status.queued_tokens >= services.settings.limits.queue_tokens:
         return "the queue is full"
     return "" if status.ready else "the engine is not ready"

@@ -300,7 +300,7 @@ OPERATIONS: Final = (
         "GET", "/v1/models", "Lists the models", list_models, openai_error, response=ModelList, interface="OpenAI"
     ),
     Operation(
-        "GET", "/v1/models/{model}", "Describes a model", show_model, openai_error,
+        "GET", "/v1/models/{model:path}", "Describes a model", show_model, openai_error,
         response=ModelCard, interface="OpenAI", errors=(404,),
     ),
     Operation(
