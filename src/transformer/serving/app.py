@@ -156,9 +156,12 @@ class _Endpoint:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         operation = self._operations.get(method)
         if operation is None:
+            allowed = {"Allow": ", ".join(sorted({*self._operations, "OPTIONS"}))}
+            if method == "OPTIONS":
+                await Response(status_code=204, headers=allowed)(scope, receive, send)
+                return
             form = next(iter(self._operations.values())).error_form
             error = ServiceError("method_not_allowed", "the path has no such method")
-            allowed = {"Allow": ", ".join(sorted(self._operations))}
             await _error_response(error, form, allowed)(scope, receive, send)
             return
         try:

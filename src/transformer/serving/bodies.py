@@ -2,6 +2,8 @@
 
 import math
 import re
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
@@ -24,6 +26,10 @@ Encoding = Literal["json", "form", "multipart"]
 ENCODINGS: Final[Mapping[str, Encoding]] = {JSON: "json", FORM: "form", MULTIPART: "multipart"}
 MAX_PART_HEADERS: Final = 4096
 """Size of the headers of one part of a multipart form, in bytes."""
+GZIP: Final = ("gzip", "x-gzip")
+"""Accepted values of the header Content-Encoding."""
+GZIP_WINDOW: Final = zlib.MAX_WBITS + 16
+"""Argument `wbits` of zlib for data with the header of gzip."""
 LARGE_EXPONENT: Final = re.compile(rb"[0-9][eE]\+?[0-9]{3}")
 """Occurs in every JSON number that is too large for a float."""
 Shape = Literal["single", "list", "either", "object"]
@@ -48,7 +54,7 @@ async def read_body(request: Request, operation: Operation, model: type[BaseMode
         values = _gather(_parse_pairs(request.url.query.encode(), max_values), model, max_values)
     if operation.accepts == ("query",):
         return values
-    content = await read_limited(request, limits.body_bytes)
+    content = await _read_decompressed(request, limits.body_bytes)
     if not content and "query" in operation.accepts:
         return values
     match _encoding(request, operation):
@@ -62,13 +68,15 @@ async def read_body(request: Request, operation: Operation, model: type[BaseMode
 
 
 def validate(values: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
-    """Returns the validated fields of a request.
+    """Returns the validated fields of a request; null is the same as leaving out a field that need not be given.
 
     Raises:
         ServiceError: A field is missing or wrong.
     """
+    optional = {field.alias or name for name, field in model.model_fields.items() if not field.is_required()}
+    fields = {name: value for name, value in values.items() if value is not None or name not in optional}
     try:
-        return model.model_validate(values)
+        return model.model_validate(fields)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         name = str(problem["loc"][0]) if problem["loc"] else None
@@ -76,13 +84,43 @@ def validate(values: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:
         raise ServiceError("invalid_request", f"{name}: {rule}" if name else rule, param=name) from None
 
 
+async def _read_decompressed(request: Request, max_bytes: int) -> bytes:
+    """Returns the content of a body, of which no more is kept than the limit, nor decompressed.
+
+    Raises:
+        ServiceError: It is larger, or is not compressed as its header says.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "", *GZIP):
+        raise ServiceError("unsupported", "the compression of the body is not accepted; send gzip, or plain text")
+    content = await read_limited(request, max_bytes)
+    return _decompress(content, max_bytes) if content and encoding in GZIP else content
+
+
+def _decompress(content: bytes, max_bytes: int) -> bytes:
+    """Returns the data of a gzip file, which may have several members."""
+    data = bytearray()
+    try:
+        while content:
+            member = zlib.decompressobj(GZIP_WINDOW)
+            data += member.decompress(content, max_bytes + 1 - len(data))
+            if len(data) > max_bytes:
+                raise _too_large(max_bytes)
+            if not member.eof:
+                raise ServiceError("invalid_request", "the body is cut short; its gzip data have no end")
+            content = member.unused_data
+    except zlib.error:
+        raise ServiceError("invalid_request", "the body is not compressed by gzip, as its header says") from None
+    return bytes(data)
+
+
 async def read_limited(request: Request, max_bytes: int) -> bytes:
-    """Returns the content of a body, of which no more is kept than the limit.
+    """Returns the content of a body as it was sent, of which no more is kept than the limit.
 
     Raises:
         ServiceError: It is larger.
     """
-    too_large = ServiceError("too_large", f"the body is larger than {max_bytes} bytes; split the request")
+    too_large = _too_large(max_bytes)
     if int(request.headers.get("content-length") or 0) > max_bytes:
         raise too_large
     content = bytearray()
@@ -93,11 +131,15 @@ async def read_limited(request: Request, max_bytes: int) -> bytes:
     return bytes(content)
 
 
+def _too_large(max_bytes: int) -> ServiceError:
+    return ServiceError("too_large", f"the body is larger than {max_bytes} bytes; split the request")
+
+
 def parse_json(content: bytes, max_values: int) -> dict[str, Any]:
     """Returns a JSON object.
 
     Args:
-        content: Text of the object.
+        content: Text of the object, which may begin with a byte order mark.
         max_values: Maximum number of values in all its lists and objects; each could be an error to describe.
 
     Raises:
@@ -105,7 +147,7 @@ def parse_json(content: bytes, max_values: int) -> dict[str, Any]:
             or too many values.
     """
     try:
-        value = from_json(content, allow_inf_nan=False)
+        value = from_json(content.removeprefix(BOM_UTF8), allow_inf_nan=False)
     except ValueError as error:
         raise ServiceError("invalid_request", f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -147,8 +189,6 @@ def _encoding(request: Request, operation: Operation) -> Encoding:
     charset = re.search(r"charset=\"?([^\s\";]+)", parameters, re.IGNORECASE)
     if charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
         raise ServiceError("unsupported", "the body must be UTF-8")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ServiceError("unsupported", "compressed bodies are not accepted")
     default: Encoding = "json" if "json" in operation.accepts else "form"
     encoding = ENCODINGS.get(media_type) if media_type else default
     if encoding is not None and encoding in operation.accepts:

@@ -62,7 +62,7 @@ def parse_models(models: Sequence[str]) -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read; check the path and permissions") from error
     except (tomllib.TOMLDecodeError, UnicodeError) as error:

@@ -12,6 +12,8 @@ from uvicorn.server import ServerState
 
 from transformer.serving.settings import Limits
 
+PROBE_SECONDS: Final = 1.0
+"""Interval in which a client that sends no more is sent a part of an answer, which tells whether it still receives."""
 MAX_PIPELINED: Final = 32
 """Requests that may wait on one connection, which hardly any client uses for more than one at a time."""
 
@@ -21,6 +23,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     A request has time limits for its headers and its body, and an answer one for each part that the client must accept.
     What surrounds a body (headers, sizes of chunks, trailers) may not be larger than the limit on headers and the body.
+
+    A client may close its side of the connection after its requests, and is answered (RFC 9112, Section 9.6). One that
+    has closed both sides looks the same until something is sent to it, which it rejects: it gets "100 Continue" again
+    and again, which clients discard (RFC 9110, Section 15.2), until the answer is there.
 
     A request to upgrade to another protocol, such as h2c, is answered by HTTP/1.1, as RFC 9110 (Section 7.8) allows.
     """
@@ -37,6 +43,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._read_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
+        self._probe_timer: TimerHandle | None = None
         self._n_framing_bytes = 0
         self._reads_headers = True
         self._is_upgrade = False
@@ -66,6 +73,27 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._cancel(self._read_timer)
         self._cancel(self._write_timer)
+        self._cancel(self._probe_timer)
+
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Keeps the connection of a client that sends no more until its requests are answered.
+
+        Returns:
+            Whether a request waits for its answer; one that is not complete does not.
+        """
+        cycle = self.cycle
+        if not cycle or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        self._probe_timer = self.loop.call_later(PROBE_SECONDS, self._probe)
+        return True
+
+    def _probe(self) -> None:
+        cycle = self.cycle
+        is_before_answer = not self.pipeline and not cycle.response_started and cycle.scope["http_version"] == "1.1"
+        if is_before_answer and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._probe_timer = self.loop.call_later(PROBE_SECONDS, self._probe)
 
     def data_received(self, data: bytes) -> None:
         """Parses a part of a request."""

@@ -221,7 +221,7 @@ def write_entries(terms: Terms) -> str:
 
 def _rows(entries: str, form: EntriesFormat) -> list[tuple[int, Sequence[str]]]:
     """Returns the fields of each line that is not empty."""
-    lines = re.split(r"\r\n|\r|\n", entries)
+    lines = re.split(r"\r\n|\r|\n", entries.removeprefix("\ufeff"))
     if form == "tsv":
         rows: list[Sequence[str]] = [line.split("\t") if line.strip() else [] for line in lines]
     else:

@@ -43,7 +43,7 @@ class Keys:
         """
         hashes: dict[str, str] = {}
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"keys={str(path)!r} cannot be read as text; check the path and permissions") from error
         for number, line in enumerate(lines, start=1):

@@ -116,7 +116,7 @@ def test_limits() -> None:
 @pytest.mark.parametrize(
     ("entries", "form", "terms"),
     [
-        ("dog\tHund\r\n\r\n cat \t Katze ", "tsv", {"dog": "Hund", "cat": "Katze"}),
+        ("\ufeffdog\tHund\r\n\r\n cat \t Katze ", "tsv", {"dog": "Hund", "cat": "Katze"}),
         ('"a ""b""","c, d"\ndog,Hund,en,de\n', "csv", {'a "b"': "c, d", "dog": "Hund"}),
     ],
 )

@@ -1,16 +1,20 @@
 """Clients that are slow, send too much, leave early or come in crowds."""
 
+import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from serving_fakes import CONTINUATION
 from serving_http import SECONDS, RunningServer, running_server
+from transformer.serving import connections
+from transformer.serving.interfaces import Job
 
 REQUEST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n"
 BODY = b'{"q": "a"}'
@@ -178,42 +182,82 @@ def test_broken_http_is_refused(strict: RunningServer, sent: bytes) -> None:
         assert received(connection).startswith(b"HTTP/1.1 400 ")
 
 
-@pytest.mark.parametrize("end", ["close", "half-close"])
-def test_work_of_a_client_that_left_is_cancelled(end: str) -> None:
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks often whether clients that send no more are there."""
+    monkeypatch.setattr(connections, "PROBE_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_client_that_closes_its_side_is_answered(n: int) -> None:
+    """Catches a client such as `nc -N`, which ends its request by the end of what it sends, without an answer."""
+    with running_server() as server, server.connect() as connection:
+        server.call(server.engine.gate.clear)
+        connection.sendall((REQUEST + BODY) * n)
+        connection.shutdown(socket.SHUT_WR)
+        server.wait_until(lambda: server.engine.n_running == 1)
+        if n == 1:
+            assert connection.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        server.call(server.engine.gate.set)
+        content = received(connection)
+        assert (content.count(b"HTTP/1.1 200 OK"), content.count(b'"A"')) == (n, n)
+    with running_server() as server, server.connect() as connection:
+        connection.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert received(connection).endswith(CONTINUATION[-1].encode() + b"\r\n0\r\n\r\n")
+
+
+def test_half_a_request_of_a_client_that_closes_its_side_ends() -> None:
+    """Catches a connection that waits for the rest of a body that cannot come."""
+    with running_server() as server, server.connect() as connection:
+        connection.sendall(REQUEST + BODY[:5])
+        connection.shutdown(socket.SHUT_WR)
+        assert received(connection) == b""
+
+
+@pytest.mark.usefixtures("soon")
+def test_work_of_a_client_that_left_is_cancelled() -> None:
     """Catches work for nobody, which delays that of others."""
     with running_server() as server:
         server.call(server.engine.gate.clear)
         with server.connect() as connection:
             connection.sendall(REQUEST + BODY)
             server.wait_until(lambda: server.engine.n_running == 1)
-            if end == "half-close":
-                connection.shutdown(socket.SHUT_WR)
-                server.wait_until(lambda: server.engine.n_cancelled == 1)
         server.wait_until(lambda: server.engine.n_cancelled == 1)
         server.wait_until(lambda: '"status": 499' in server.log.getvalue())
 
 
 def test_a_stream_is_ended_when_its_client_leaves() -> None:
-    """Catches a continuation that is generated to its end for nobody."""
+    """Catches a continuation that is generated without end for nobody."""
+    ended = threading.Event()
+
+    async def speak_forever(job: Job) -> AsyncGenerator[dict[str, Any], None]:
+        try:
+            while True:
+                yield {"text": " more", "tokens": 1}
+                await asyncio.sleep(0.001)
+        finally:
+            ended.set()
+
     with running_server() as server, server.connect() as connection:
-        server.call(server.engine.gate.clear)
+        server.engine.stream = speak_forever  # type: ignore[method-assign]
         connection.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
-        server.wait_until(lambda: server.engine.n_running == 1)
+        assert connection.recv(1 << 10)
         connection.close()
-        server.wait_until(lambda: server.engine.n_cancelled == 1)
-        server.wait_until(lambda: server.engine.n_running == 0)
+        assert ended.wait(SECONDS)
 
 
 def test_a_client_that_accepts_no_answer_is_closed() -> None:
     """Catches answers that fill the memory because their client does not read them."""
-    text = b"a" * 30_000_000  # more than the buffers of the operating system take
-    with running_server(limits={"body_bytes": 50_000_000}) as server, server.connect() as connection:
-        server.call(server.engine.gate.clear)
-        connection.sendall(REQUEST.replace(b"10", b"%d" % (len(text) + 9)) + b'{"q": "' + text + b'"}')
-        server.wait_until(lambda: server.engine.jobs)
-        protocol = server.server.config.http_protocol_class
-        protocol.limits = replace(protocol.limits, body_seconds=0.1)
-        server.call(server.engine.gate.set)
+
+    async def answer_at_length(job: Job) -> list[dict[str, Any]]:
+        return [{"text": "a" * 30_000_000}]  # more than the buffers of the operating system take
+
+    with running_server(limits={"body_seconds": 0.1}) as server, server.connect() as connection:
+        server.engine.run = answer_at_length  # type: ignore[method-assign]
+        connection.sendall(REQUEST + BODY)
+        server.wait_until(lambda: "/echo" in server.log.getvalue())
         server.wait_until(lambda: not server.server.server_state.connections)
 
 

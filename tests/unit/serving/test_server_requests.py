@@ -1,5 +1,6 @@
 """The HTTP side of the server: bodies, keys, limits and errors, over real connections."""
 
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ MULTIPART = (
         ("/echo", "application/x-www-form-urlencoded", b"q=a+b&n=2", ["A B"]),
         ("/echo", "application/x-www-form-urlencoded", b"q=a&q=%C3%A4&pairs=%7B%22a%22%3A%22b%22%7D", ["A", "Ä"]),
         ("/echo", "multipart/form-data; boundary=x", MULTIPART, ["A B", "C Ä"]),
+        ("/echo", "application/json", b'\xef\xbb\xbf{"q": "ab", "n": null, "api_key": null}', ["AB"]),
         ("/echo?q=ab", None, None, ["AB"]),
         ("/echo?q=ab&n=2", "application/json", b'{"q": "cd"}', ["CD"]),
     ],
@@ -83,6 +85,30 @@ def test_wrong_bodies_are_refused(server: RunningServer, content_type: str, body
     assert server.request("GET", "/live")[0] == 200
 
 
+SHORT, LONG = b'{"q": "a"}', b'{"q": "' + b"a" * 3_000_000 + b'"}'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "status"),
+    [
+        ("gzip", gzip.compress(SHORT), 200),
+        ("X-GZip", gzip.compress(SHORT[:5]) + gzip.compress(SHORT[5:]), 200),
+        ("identity", SHORT, 200),
+        ("gzip", b"", 200),
+        ("gzip", gzip.compress(LONG), 413),
+        ("gzip", gzip.compress(b" " * 9_000) + gzip.compress(b" " * 2_000), 413),
+        ("gzip", gzip.compress(SHORT)[:-9], 400),
+        ("gzip", gzip.compress(SHORT) + b"rest", 400),
+        ("gzip", SHORT, 400),
+        ("gzip, gzip", gzip.compress(gzip.compress(SHORT)), 415),
+        ("br", SHORT, 415),
+    ],
+)
+def test_compressed_bodies(server: RunningServer, encoding: str, content: bytes, status: int) -> None:
+    """Catches a compressed body that is read as it is, and 3 kB that fill the memory with megabytes."""
+    assert server.request("POST", "/echo", content, {"Content-Encoding": encoding})[0] == status
+
+
 def test_a_chunked_body_is_not_kept_beyond_the_limit(server: RunningServer) -> None:
     """Catches a limit that trusts Content-Length, which a chunked body has none of."""
     with server.connect() as connection:
@@ -96,8 +122,10 @@ def test_errors_have_the_form_of_their_interface(server: RunningServer) -> None:
     assert server.request("GET", "/nothing")[::2] == (404, {"error": "the path does not exist"})
     assert server.request("GET", "/v1/nothing")[::2] == (404, {"error": {"message": "the path does not exist"}})
     status, headers, answer = server.request("DELETE", "/v1/echo")
-    assert (status, headers["Allow"]) == (405, "POST")
+    assert (status, headers["Allow"]) == (405, "OPTIONS, POST")
     assert answer == {"error": {"message": "the path has no such method"}}
+    status, headers, _ = server.request("OPTIONS", "/v1/echo")
+    assert (status, headers["Allow"]) == (204, "OPTIONS, POST")
 
 
 def test_a_failure_tells_nothing(server: RunningServer) -> None:
