@@ -2,7 +2,8 @@
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,49 +16,164 @@ Facts = dict[str, Any]
 """JSON that the scripts of a page read beside the numbers of the tensors, which are named by their ids."""
 
 ALPHABET: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
+MIN_COLUMNS: Final = 16
+"""Number of columns from which a matrix may be stored as int8, so that the scales of its rows take little."""
 LAYER: Final = re.compile(r"(.+) layer (\d+)")
 """Title of a section that is a layer: its stack and its number."""
 ALL_LAYERS: Final = "all"
 
 
+@dataclass(frozen=True)
+class PackedTensors:
+    """Numbers of a page.
+
+    Attributes:
+        text: Float32 numbers plane by plane, then matrices of one byte an element, deflated, in base 85.
+        count: Number of float32 numbers.
+        places: Of each tensor: its offset among the float32 numbers; -1 if it was left out; or for one of bytes their
+            offset, that of the scales of its rows among the float32 numbers, and the number of columns.
+        is_rounded: Whether bytes and scales stand for other numbers than those of the pass.
+    """
+
+    text: str
+    count: int
+    places: list[int | list[int]]
+    is_rounded: bool
+
+
 def pack_tensors(
     facts: Facts, numbers: Callable[[int], Numbers], limit: int, layers: Sequence[int] | None = None
-) -> tuple[str, list[int]]:
-    """Returns tensors in base 85, and the offset of each among the numbers; -1 for those left out.
+) -> PackedTensors:
+    """Packs tensors into one text, deflated and in base 85.
 
     A part of the model is packed whole or left out: first what is in no layer, then the attention weights, the first
-    and the last layer of each stack, and the others. The bytes of all numbers are stored plane by plane, which
-    compresses better, and deflated; tensors of the same numbers in other shapes are stored once.
+    layer of each stack, the last ones, and the others. Tensors of the same numbers in other shapes are stored once.
+    Matrices that int8 with a scale for each row represents exactly, such as weights that are stored so, take one byte
+    an element. If not everything fits, all weights are rounded to that, and if it still does not, all matrices are.
 
     Args:
         facts: Facts of the page.
         numbers: Function that returns the numbers of a tensor.
         limit: Size in bytes, once compressed, up to which parts are packed.
-        layers: Numbers of the layers to pack, whatever their size; default: those that fit.
+        layers: Numbers of the layers to pack, whatever their size and without rounding; default: those that fit.
     """
-    known: dict[bytes, int] = {}
-    offsets = [-1] * len(facts["tensors"])
-    chunks: list[Numbers] = []
-    size = total = 0
-    for name, members in _group_tensors(facts).items() if limit > 0 or layers else ():
+    groups = _group_tensors(facts) if limit > 0 or layers else {}
+    parameters = {part["tensor"] for step in facts["steps"] for part in step["inputs"] if part["parameter"]}
+    packed = PackedTensors(encode_base85(_Chunk().deflate()), 0, [-1] * len(facts["tensors"]), False)
+    for rounded in ((), parameters, range(len(facts["tensors"]))) if groups else ():
+        packed, is_complete = _pack(facts, groups, numbers, limit, layers, rounded)
+        if is_complete or layers is not None:
+            break
+    return packed
+
+
+def _pack(
+    facts: Facts, groups: dict[str, list[int]], numbers: Callable[[int], Numbers], limit: int,
+    layers: Sequence[int] | None, rounded: Container[int],
+) -> tuple[PackedTensors, bool]:  # fmt: skip
+    """Packs groups of tensors, some of which may be rounded; returns also whether none was left out."""
+    places: list[int | list[int]] = [-1] * len(facts["tensors"])
+    packed, size, is_complete = _Chunk(), 0, True
+    for name, members in groups.items():
         layer = LAYER.fullmatch(name)
         if layers is not None and layer and int(layer[2]) not in layers:
             continue
+        chunk = _Chunk(packed.count, packed.byte_count)
         contents = {index: numbers(index).tobytes() for index in members}
-        new = {content: np.frombuffer(content, np.float32) for content in contents.values() if content not in known}
-        group = np.concatenate([np.zeros(0, np.float32), *new.values()])
-        cost = len(_deflate(group, 9)) if layers is None and group.nbytes <= 2 * limit else group.nbytes
+        for index, content in contents.items():
+            if content not in packed.places:
+                chunk.add(content, facts["tensors"][index]["shape"], may_round=index in rounded)
+        cost = 4 * (chunk.count - packed.count) + chunk.byte_count - packed.byte_count
+        if layers is None and cost <= 2 * limit:
+            cost = len(chunk.deflate())
         if layers is None and size + cost > limit:
+            is_complete = False
             continue
         size += cost
-        chunks.append(group)
-        for content, values in new.items():
-            known[content] = total
-            total += values.size
+        packed.extend(chunk)
         for index, content in contents.items():
-            offsets[index] = known[content]
-    data = _deflate(np.concatenate([np.zeros(0, np.float32), *chunks]), 9)
-    return encode_base85(data), offsets
+            places[index] = packed.places[content]
+    return PackedTensors(encode_base85(packed.deflate()), packed.count, places, packed.is_rounded), is_complete
+
+
+class _Chunk:
+    """Numbers that are packed together.
+
+    Args:
+        count: Number of float32 numbers before.
+        byte_count: Number of bytes of matrices before.
+    """
+
+    def __init__(self, count: int = 0, byte_count: int = 0) -> None:
+        self.count, self.byte_count, self.is_rounded = count, byte_count, False
+        self.places: dict[bytes, int | list[int]] = {}
+        self._floats: list[Numbers] = []
+        self._matrices: list[bytes] = []
+
+    def add(self, content: bytes, shape: Sequence[int], *, may_round: bool) -> None:
+        """Adds a tensor, as int8 with a scale for each row where that is the same or `may_round`."""
+        if content in self.places:
+            return
+        values, columns = np.frombuffer(content, np.float32), shape[-1] if len(shape) > 1 else 0
+        matrix = quantize_rows(values.reshape(-1, columns), may_round=may_round) if columns >= MIN_COLUMNS else None
+        if matrix is None:
+            self.places[content] = self.count
+        else:
+            elements, values, is_exact = matrix
+            self.is_rounded |= not is_exact
+            self.places[content] = [self.byte_count, self.count, columns]
+            self._matrices.append(elements.tobytes())
+            self.byte_count += elements.size
+        self._floats.append(values)
+        self.count += values.size
+
+    def extend(self, other: "_Chunk") -> None:
+        """Adds what another chunk has, which was begun at the end of this one."""
+        self.count, self.byte_count = other.count, other.byte_count
+        self.is_rounded |= other.is_rounded
+        self.places |= other.places
+        self._floats += other._floats
+        self._matrices += other._matrices
+
+    def deflate(self) -> bytes:
+        """Deflates float32 numbers plane by plane, which compresses better, and the bytes after them."""
+        deflated = zlib.compressobj(9, wbits=-15)
+        planes = np.concatenate([np.zeros(0, np.float32), *self._floats]).view(np.uint8).reshape(-1, 4).T
+        return deflated.compress(b"".join([planes.tobytes(), *self._matrices])) + deflated.flush()
+
+
+def quantize_rows(matrix: Numbers, *, may_round: bool) -> tuple[NDArray[np.int8], Numbers, bool] | None:
+    """Returns a matrix as int8 and the scales of its rows, and whether their product is the matrix exactly.
+
+    Args:
+        matrix: Shape (rows, columns).
+        may_round: Whether the product may differ from the matrix, by up to a 254th of the largest number of a row.
+
+    Returns:
+        None if the product differs though it may not, or if the matrix has infinite numbers.
+    """
+    largest = np.abs(matrix).max(axis=1, initial=0)
+    if not np.isfinite(largest).all():
+        return None
+    middle = (largest / np.float32(127)).astype(np.float32)
+    best = middle.copy()
+    is_exact = np.zeros(len(matrix), bool)
+    for scales in (middle, np.nextafter(middle, np.float32(0)), np.nextafter(middle, np.float32(np.inf))):
+        is_same = (_round_rows(matrix, scales) * scales[:, None] == matrix).all(axis=1)
+        best[is_same & ~is_exact] = scales[is_same & ~is_exact]
+        is_exact |= is_same
+        if is_exact.all():
+            break
+        if not may_round and not is_same.any():
+            return None
+    if not may_round and not is_exact.all():
+        return None
+    return _round_rows(matrix, best).astype(np.int8), best, bool(is_exact.all())
+
+
+def _round_rows(matrix: Numbers, scales: Numbers) -> Numbers:
+    divisors = np.where(scales > 0, scales, np.float32(1))[:, None]
+    return np.clip(np.rint(matrix / divisors), -127, 127)
 
 
 def encode_base85(data: bytes) -> str:
@@ -97,7 +213,8 @@ def _group_tensors(facts: Facts) -> dict[str, list[int]]:
     tables = {figure["tensor"] for figure in (facts["picture"], facts["positions"]) if figure}
     layers = {name: match for name in sections if (match := LAYER.fullmatch(name))}
     last = {match[1]: int(match[2]) for match in layers.values()}
-    ends = [name for name, match in layers.items() if int(match[2]) in (1, last[match[1]])]
+    firsts = [name for name, match in layers.items() if int(match[2]) == 1]
+    ends = firsts + [name for name, match in layers.items() if int(match[2]) == last[match[1]] > 1]
     others = [name for name in sections if name not in layers]
     ordered = [*ends, *(name for name in layers if name not in ends)]
     groups = {"tables": tables, **{name: sections[name] for name in others}}
@@ -114,9 +231,3 @@ def _tensors_of(step: Facts, steps: list[Facts]) -> set[int]:
         operands += [part for part in read if part["tensor"] == step["output"]["tensor"]]
     members = {part[key] for part in operands for key in ("tensor", "gradient")}
     return {number for number in (*members, step["attributes"].get("origin")) if isinstance(number, int)}
-
-
-def _deflate(numbers: Numbers, level: int) -> bytes:
-    planes = numbers.view(np.uint8).reshape(-1, 4).T.copy()
-    deflated = zlib.compressobj(level, wbits=-15)
-    return deflated.compress(planes.tobytes()) + deflated.flush()

@@ -20,7 +20,7 @@ from transformer.inspection.steps import Operand, Step, make_steps
 from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.html import style_sheet, template_environment
 
-MAX_PAGE: Final = 6_000_000
+MAX_PAGE: Final = 10_000_000
 """Size in bytes up to which a page embeds what fits."""
 LARGE_TABLE: Final = 500_000
 """Number of elements of a table of tokens, e.g. the embedding, above which a page has only the rows that it needs."""
@@ -143,8 +143,17 @@ def _model_facts(recorded: Pass) -> dict[str, object]:
         "folder": _display_name(recorded.bundle.folder),
         "parameters": sum(sizes.values()),
         "shares": sizes,
-        "sizes": {key: config[key] for key in ("d_model", "N", "h", "d_ff", "norm_order") if key in config},
+        "sizes": {key: config[key] for key in ("d_model", "h", "d_ff", "norm_order") if key in config},
+        "layers": _layer_counts(config),
+        "is_int8": bool(recorded.bundle.rounding_note),
     }
+
+
+def _layer_counts(config: Facts) -> dict[str, int]:
+    """Returns the number of layers of each stack, by the name of the stack."""
+    if "decoder_layers" not in config:
+        return {"layers": config["N"]}
+    return {stack: config.get(f"{stack}_layers") or config["N"] for stack in ("encoder", "decoder")}
 
 
 def _display_name(folder: Path | None) -> str:
@@ -152,6 +161,8 @@ def _display_name(folder: Path | None) -> str:
     match folder.resolve().parts if folder else ():
         case (*_, run, "checkpoints", step, "model") if step.removeprefix("step-").isdigit():
             return f"{run}, step {int(step.removeprefix('step-')):,}"
+        case (*_, package, "bundle") if package.startswith("transformer_model_"):
+            return package.removeprefix("transformer_model_").replace("_", "-")
         case (*_, run, "average"):
             return f"{run}, average"
         case (*_, name):
@@ -340,14 +351,17 @@ def render(data: PageData, *, token: str = "", limit: int | None = None, layers:
     facts = json_for_script(_with_formulas_once(data.facts))
     if limit is None:
         limit = max(0, (MAX_PAGE - len((style + script + facts).encode()) - 20 * len(data.tensors)) * 4 // 5)
-    numbers, offsets = pack_tensors(data.facts, data.numbers, limit, layers)
+    packed = pack_tensors(data.facts, data.numbers, limit, layers)
+    places = {"count": packed.count, "places": packed.places, "rounded": packed.is_rounded}
+    name = data.facts["model"]["folder"] or "the Transformer"
     values: dict[str, object] = {
         "style": Markup(style), "style_hash": _csp_hash(style),
         "script": Markup(script), "script_hash": _csp_hash(script),
-        "facts": Markup(facts), "offsets": Markup(json_for_script(offsets)),
+        "facts": Markup(facts),
+        "packed": Markup(json_for_script(places)),
         "inspector": Markup(json_for_script({"served": bool(token), "token": token})),
-        "numbers": Markup(numbers),  # has none of the signs that end a script
-        "title": f"{data.facts['model']['folder'] or data.facts['model']['family']}: inside the Transformer",
+        "numbers": Markup(packed.text),  # has none of the signs that end a script
+        "title": f"Inside {name}",
     }  # fmt: skip
     return environment.get_template("inspect.html.jinja").render(values)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,7 @@ from transformer.inspection.gradient_norms import compared_norms, norms_by_depth
 from transformer.inspection.passes import record_pass
 from transformer.inspection.steps import make_steps
 from transformer.pipelines.auto import read_model
-from transformer.reporting.figures import CROSS_ATTENTION_SIDES, colour_map, draw_attention, subplots
+from transformer.reporting.figures import CROSS_ATTENTION_SIDES, colour_map, draw_attention, row_labels, subplots
 from transformer.style import LIGHT, SERIES
 from transformer.training.optim.schedule import make_schedule
 
@@ -27,7 +28,7 @@ MAX_LABELS: Final = 40
 """Most tokens that are written along an axis."""
 ATTENTION_BLOCKS: Final = {
     "encoder": ("Multi-head self-attention", "token", "token (attended to)"),
-    "decoder": ("Masked multi-head self-attention", "token", "token (attended to)"),
+    "decoder": ("Masked multi-head self-attention", "position", "token (attended to)"),
     "cross": ("Multi-head cross-attention", *CROSS_ATTENTION_SIDES),
 }
 """Title of the block of each kind of attention, and what its rows and columns are."""
@@ -38,7 +39,7 @@ def attention(
 ) -> "Figure":
     """Draws the attention weights of every head, one row of pictures for each layer.
 
-    A row of cross-attention bears the token that is predicted.
+    A row of a decoder says which token its position reads, and which one it writes.
 
     Args:
         model: Folder of the model.
@@ -60,13 +61,17 @@ def attention(
     if not steps:
         raise ConfigError(f"this {recorded.bundle.family} model has no {kind} attention in that layer; choose another")
     heads = steps[0].output.tensor.size(1)
-    figure, grid = subplots(1.5 + 2.2 * heads, 1.0 + 2.2 * len(steps), len(steps), heads, squeeze=False)
+    figure, grid = subplots(2.5 + 2.2 * heads, 1.0 + 2.2 * len(steps), len(steps), heads, squeeze=False)
     for step, panels in zip(steps, grid, strict=True):
         rows, columns = (recorded.example.tokens.get(letter, []) for letter in step.output.axes[-2:])
-        rows = recorded.label_names if kind == "cross" else rows
+        if kind != "encoder" and len(rows) == len(recorded.label_names):
+            rows = row_labels(rows, recorded.label_names)
         rows, columns = (tokens if len(tokens) <= MAX_LABELS else [] for tokens in (rows, columns))
         for head, axes in enumerate(panels):
-            draw_attention(axes, step.output.tensor[0, head], rows, columns, largest=1.0, font_size=6)
+            draw_attention(
+                axes, step.output.tensor[0, head], rows if head == 0 else [], columns, largest=1.0, font_size=6
+            )
+            axes.tick_params(labelleft=head == 0)
             axes.set_title(f"{step.section.split()[-2]} {step.section.split()[-1]}, head {head + 1}", fontsize=8)
     figure.supylabel(row_side, fontsize=8)
     figure.supxlabel(column_side, fontsize=8)
@@ -146,10 +151,20 @@ def gradients(model: Path | str, text: str, *, target: str | None = None) -> "Fi
     series = compared_norms(record_pass(_read(model), text, target))
     figure, axes = subplots(9.0, 4.5)
     labels = max(([value["label"] for value in one["values"]] for one in series), key=len)
-    for one in series:
+    for colour, one in zip(cycle(SERIES), series, strict=False):
         norms = {value["label"]: value["norm"] for value in one["values"]}
-        places = [place for place, label in enumerate(labels) if label in norms]
-        axes.semilogy(places, [norms[labels[place]] for place in places], "o-", ms=3, label=one["name"])
+        stacks = (
+            [
+                place
+                for place, label in enumerate(labels)
+                if label in norms and label.startswith("Encoder") == is_encoder
+            ]
+            for is_encoder in (True, False)
+        )
+        name = one["name"]
+        for places in filter(None, stacks):  # no gradient goes from the decoder's input to the encoder's output
+            axes.semilogy(places, [norms[labels[place]] for place in places], "o-", color=colour, ms=3, label=name)
+            name = None
     axes.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     axes.set(ylabel="norm of the gradient", title="gradient of the loss with respect to the output of each part")
     axes.legend(fontsize=7)

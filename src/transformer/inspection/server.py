@@ -51,6 +51,7 @@ class Inspector:
         self._passes: dict[str, PageData] = {}
         self._inputs: dict[str, tuple[str, str | None, Changes]] = {}
         self._lock = Lock()
+        self._unchanged: tuple[tuple[str, list[int]] | None, float] = None, 0.0
         self._compared: tuple[tuple[str, list[int]] | None, list[Facts]] = None, []
         self.first = self.record(text, target, Changes())
 
@@ -72,10 +73,22 @@ class Inspector:
         recorded = record_pass(self.bundle, text, target, changes)
         this_model: Facts = {"name": "this model", "values": step_norms(recorded)}
         data = page_data(recorded, [this_model, *self._untrained(text, recorded)])
-        facts: Facts = {**data.facts, "pass": name, "text": text, "target": target}
+        facts: Facts = {
+            **data.facts, "pass": name, "text": text, "target": target,
+            "unchanged_loss": self._unchanged_loss(text, recorded, changes),
+        }  # fmt: skip
         self._passes[name] = replace(data, facts=facts)
         for old in list(self._passes)[1:-KEPT_PASSES]:
             del self._passes[old]
+
+    def _unchanged_loss(self, text: str, recorded: Pass, changes: Changes) -> float | None:
+        """Returns the loss of the same text and labels without changes, if that was the latest pass without any."""
+        key = text, recorded.labels.tolist()
+        if changes == Changes():
+            self._unchanged = key, float(recorded.loss)
+            return None
+        known, loss = self._unchanged
+        return loss if known == key else None
 
     def _untrained(self, text: str, recorded: Pass) -> list[Facts]:
         """Returns the norms of untrained models, computed again only if the text or the labels have changed."""

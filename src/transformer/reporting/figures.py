@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 SCORES: Final = {"bleu": "BLEU", "accuracy": "accuracy (%)"}
 """Metrics that are drawn together with the loss, with their axis labels."""
-CROSS_ATTENTION_SIDES: Final = ("target (generated)", "source (attended to)")
-"""What the rows and the columns of cross-attention are; a row bears the token that is predicted."""
+CROSS_ATTENTION_SIDES: Final = ("position of the target", "token of the source (attended to)")
+"""What the rows and the columns of cross-attention are."""
 
 
 def training_curve(run: Path) -> Path | None:
@@ -51,18 +51,24 @@ def training_curve(run: Path) -> Path | None:
 
 
 def attention_picture(attention: CrossAttention, path: Path) -> Path | None:
-    """Draws the cross-attention of the last layer, averaged over heads, with one row per target token.
+    """Draws the cross-attention of the last layer, averaged over heads, with one row per position of the target.
 
     Returns:
         Path of the image, or None if matplotlib is not installed.
     """
     if not _can_draw():
         return None
-    figure, axes = subplots(1.5 + 0.55 * len(attention.source), 1.5 + 0.4 * len(attention.target))
-    draw_attention(axes, attention.weights[-1].mean(dim=0), attention.target, attention.source)
+    rows = row_labels(attention.read, attention.written)
+    figure, axes = subplots(3.0 + 0.55 * len(attention.source), 1.5 + 0.4 * len(rows))
+    draw_attention(axes, attention.weights[-1].mean(dim=0), rows, attention.source)
     ylabel, xlabel = CROSS_ATTENTION_SIDES
     axes.set(xlabel=xlabel, ylabel=ylabel, title="cross-attention, last layer, mean of heads")
     return save(figure, path)
+
+
+def row_labels(read: Sequence[str], written: Sequence[str]) -> list[str]:
+    """Names the rows of a decoder's attention by the token that each position reads and the one that it writes."""
+    return [f"reads {one}, writes {other}" for one, other in zip(read, written, strict=True)]
 
 
 def draw_attention(

@@ -25,7 +25,9 @@ def test_attention_shows_the_weights_of_every_head(tiny_run: Path) -> None:
     assert len(panels) == sum(weight.size(1) for weight in weights)
     shown = torch.tensor(panels[-1].get_images()[0].get_array().tolist())
     torch.testing.assert_close(shown, weights[-1][0, -1].detach())
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == recorded.label_names
+    read = recorded.example.tokens["T_dec"]
+    expected = [f"reads {one}, writes {other}" for one, other in zip(read, recorded.label_names, strict=True)]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == expected
 
 
 def test_a_model_in_int8_is_named(tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -63,12 +65,18 @@ def test_the_paper_schedule_peaks_at_the_end_of_the_warm_up() -> None:
 
 
 def test_gradients_of_all_series_share_their_axis(tiny_run: Path) -> None:
-    """Catches post-norm models, which have no final norm, drawn one part too far to the left."""
-    lines = plot.gradients(tiny_run, "one two").get_axes()[0].get_lines()
-    lengths = {line.get_label(): list(line.get_xdata()) for line in lines}
-    assert lengths["untrained, pre-norm"] == list(range(8))
-    assert len(lengths["untrained, post-norm"]) == 6
-    assert 3 not in lengths["untrained, post-norm"], "the output norm of the encoder"
+    """Catches post-norm models, which have no final norm, drawn one part too far to the left.
+
+    The lines of a series end at the encoder's output: no gradient goes there from the decoder's input.
+    """
+    axes = plot.gradients(tiny_run, "one two").get_axes()[0]
+    parts = [label.get_text() for label in axes.get_xticklabels()]
+    lines = axes.get_lines()
+    places = {line.get_label(): [list(line.get_xdata()), list(rest.get_xdata())]
+              for line, rest in zip(lines[::2], lines[1::2], strict=True)}  # fmt: skip
+    assert places["untrained, pre-norm"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [part.split()[0] for part in parts] == ["Encoder"] * 4 + ["Decoder"] * 4
+    assert places["untrained, post-norm"] == [[0, 1, 2], [4, 5, 6]], "no output norms"
 
 
 def test_gradients_of_untrained_models_grow_towards_the_output_with_post_norm_alone() -> None:

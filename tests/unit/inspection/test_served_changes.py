@@ -96,6 +96,9 @@ def test_a_muted_head_changes_the_loss(opened: Any, bundle: Bundle) -> None:
     expected = loss_of(bundle, *logits_and_labels(bundle, muted=1))
     assert expected != pytest.approx(plain, rel=3e-3)
     assert shown_loss(opened) == pytest.approx(expected, rel=1e-3)
+    shown = opened.locator(".changed").inner_text()
+    assert "muted: cross-attention, layer 1, head 2. Loss" in shown
+    assert float(shown.rpartition(" ")[2]) == pytest.approx(plain, rel=1e-3)
     weights = opened.evaluate(WEIGHTS, MUTED)
     assert max(weights[1]) == 0 < max(weights[0])
     go(opened, "attention")

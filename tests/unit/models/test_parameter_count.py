@@ -48,8 +48,9 @@ def test_attention_is_that_of_the_forward_pass(tiny_run: Path) -> None:
     """Catches weights of another layer, swapped axes, and hooks left in the model."""
     translator = load(tiny_run)
     picture = cross_attention(translator, "one two", "2 1")
-    assert picture.source[-1] == picture.target[-1] == "[EOS]"
-    assert picture.weights.shape == (2, 2, len(picture.target), len(picture.source))
+    assert picture.source[-1] == picture.written[-1] == "[EOS]"
+    assert picture.read == ["[SOS]", *picture.written[:-1]]
+    assert picture.weights.shape == (2, 2, len(picture.written), len(picture.source))
     torch.testing.assert_close(picture.weights.sum(-1), torch.ones(picture.weights.shape[:3]))
     assert not any(layer.cross_attention_block._forward_pre_hooks for layer in translator.model.decoder.layers)
 

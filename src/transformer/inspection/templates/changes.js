@@ -40,6 +40,17 @@ function isChanged() {
   return mask_source.length > 0 || Object.keys(mute_heads).length > 0 || temperature !== 1;
 }
 
+/** Says what the user changed, and what the loss would be otherwise. */
+function changedText() {
+  const { mask_source, mute_heads, temperature } = facts.changes;
+  const heads = facts.attention.filter((one) => mute_heads[one.module]?.length)
+    .map((one) => `muted: ${one.kind}, layer ${one.layer}, head ${mute_heads[one.module].map((head) => head + 1).join(", ")}`);
+  const hidden = mask_source.length ? [`hidden: ${mask_source.map((position) => facts.tokens.T?.[position] ?? position).join(", ")}`] : [];
+  const list = [...heads, ...hidden, ...(temperature === 1 ? [] : [`temperature ${temperature}`])].join("; ");
+  const before = facts.unchanged_loss;
+  return `${list}. Loss ${show(facts.loss.value)}${before === null || before === undefined ? "" : `, without the changes ${show(before)}`}`;
+}
+
 /** Reads the form as the server expects it. */
 function readChanges(form) {
   const asked = { text: form.elements.text.value, target: form.elements.target?.value || null, mask_source: [], mute_heads: {}, temperature: Number(form.elements.temperature.value) };

@@ -123,9 +123,12 @@ function normChart(values, width, { reference, current, onPick }) {
     label.append(svg("tspan", { dy: -5, "font-size": 8 }, String(power).replace("-", "−")));
     root.append(label);
   }
-  const line = (list, kind) => svg("polyline", { class: kind, points: list.map((value, n) => `${x(n, list.length)},${y(value.norm || 10 ** low)}`).join(" ") });
-  if (reference) root.append(line(reference, "reference"));
-  root.append(line(values, "norms"));
+  const isEncoder = (value) => value.section?.startsWith("Encoder"); // from its output, gradients do not come through the decoder's input
+  const lines = (list, kind) => [true, false].map((side) => svg("polyline", {
+    class: kind, points: list.flatMap((value, n) => (Boolean(isEncoder(value)) === side ? [`${x(n, list.length)},${y(value.norm || 10 ** low)}`] : [])).join(" "),
+  }));
+  if (reference) root.append(...lines(reference, "reference"));
+  root.append(...lines(values, "norms"));
   let section = null;
   values.forEach((value, n) => {
     const isHere = current !== undefined && value.step === current;

@@ -56,6 +56,9 @@ function measuredScale(values) {
   return { largest, limit: largest > 2.5 * high ? Math.sqrt(high * largest) : largest, isSigned };
 }
 
+/** The smallest probability that has a colour, where equal steps of colour are equal ratios. */
+const LEAST = 1e-6;
+
 const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const measuring = document.createElement("canvas").getContext("2d");
 function textWidth(text) {
@@ -66,8 +69,8 @@ function textWidth(text) {
 class HeatMap {
   /**
    * @param {object} operand Operand with numbers.
-   * @param {object} options title (Node), tokens (letter -> labels or undefined), lead (letter -> position),
-   *   onSelect (index -> void), describe (operand, index -> text), maxHeight.
+   * @param {object} options title (Node), tokens (letter, size, isRow -> labels or undefined), lead (letter -> position),
+   *   onSelect (index -> void), describe (operand, index -> text), maxHeight, isText, isLogarithmic.
    */
   constructor(operand, options) {
     Object.assign(this, { operand, options, lead: [], scroll: { x: 0, y: 0 }, cursor: null, chosen: null, marks: null });
@@ -83,7 +86,7 @@ class HeatMap {
     this.isScalar = shape.length === 0;
     this.rows = operand.rows?.length ?? (shape.length > 1 ? shape.at(-2) : 1);
     this.columns = shape.length ? shape.at(-1) : 1;
-    this.rowLabels = operand.names ?? (shape.length > 1 ? options.tokens(operand.axes.at(-2), this.rows) : undefined);
+    this.rowLabels = operand.names ?? (shape.length > 1 ? options.tokens(operand.axes.at(-2), this.rows, true) : undefined);
     this.columnLabels = shape.length ? options.tokens(operand.axes.at(-1), this.columns) : undefined;
     this.build();
     this.setLead(options.lead);
@@ -98,7 +101,8 @@ class HeatMap {
       "aria-label": `${this.options.name}, ${this.rows} rows, ${this.columns} columns. Arrow keys move, Enter shows the arithmetic.`,
     }, this.canvas, this.space);
     this.status.setAttribute("role", "status");
-    this.element.append(this.frame, el("div", { class: "heat-foot" }, this.options.isText ? null : this.scaleBar(), this.status));
+    this.extent = el("span", { class: "extent" });
+    this.element.append(this.frame, el("div", { class: "heat-foot" }, this.options.isText ? null : this.scaleBar(), this.extent, this.status));
     this.frame.addEventListener("scroll", () => {
       this.scroll = { x: this.frame.scrollLeft, y: this.frame.scrollTop };
       this.options.onScroll?.(this);
@@ -124,6 +128,7 @@ class HeatMap {
 
   scaleBar() {
     const { limit, largest, isSigned } = this.scale;
+    if (this.options.isLogarithmic) return el("span", { class: "scale" }, `≤ ${show(LEAST)}`, el("span", { class: "bar" }), "1, logarithmic");
     const cut = limit < largest;
     const end = (sign) => (cut ? `${sign < 0 ? "≤" : "≥"} ` : "") + show(sign * limit);
     const bar = el("span", { class: `bar ${isSigned ? "signed" : ""}` });
@@ -156,8 +161,8 @@ class HeatMap {
   layout(width) {
     if (!width) return;
     this.room = width;
-    const widest = (labels) => Math.ceil(Math.max(...labels.map((label) => textWidth(shortened(label)))));
-    this.left = this.rowLabels ? Math.min(90, widest(this.rowLabels)) + 8 : this.rows > 1 ? 30 : 1;
+    const widest = (labels) => Math.ceil(labels.reduce((most, label) => Math.max(most, textWidth(shortened(label))), 0));
+    this.left = this.rowLabels ? Math.min(200, width * 0.45, widest(this.rowLabels)) + 8 : this.rows > 1 ? 30 : 1;
     const room = Math.max(40, width - this.left - 4);
     const fit = room / this.columns;
     this.cellWidth = this.options.isText ? 46 : this.columnLabels ? Math.max(14, Math.min(30, Math.floor(fit))) : Math.min(26, fit >= 6 ? Math.floor(fit) : Math.max(3, fit));
@@ -208,6 +213,35 @@ class HeatMap {
     this.drawMarks(context, palette);
     context.restore();
     this.drawLabels(context, seen, palette);
+    this.showExtent(context, seen, palette);
+  }
+
+  /** Shades the edges beyond which there is more, and says which part is shown. */
+  showExtent(context, seen, palette) {
+    const parts = [];
+    const sides = [
+      ["columns", seen.columns, this.columns, seen.x, this.columns * this.cellWidth - (this.width - this.left), [this.left, this.top, this.width, this.top]],
+      ["rows", seen.rows, this.rows, seen.y, this.rows * this.cellHeight - (this.height - this.top), [this.left, this.top, this.left, this.height]],
+    ];
+    for (const [name, [first, end], count, scrolled, most, [x0, y0, x1, y1]] of sides) {
+      if (most < 2) continue;
+      parts.push(`${name} ${(first + 1).toLocaleString("en")} to ${end.toLocaleString("en")} of ${count.toLocaleString("en")}`);
+      const shade = (isShown, fromX, fromY, toX, toY) => {
+        if (!isShown) return;
+        const gradient = context.createLinearGradient(fromX, fromY, toX, toY);
+        gradient.addColorStop(0, palette.soft);
+        gradient.addColorStop(1, "transparent");
+        context.fillStyle = gradient;
+        context.globalAlpha = 0.35;
+        context.fillRect(Math.min(fromX, toX), Math.min(fromY, toY), fromX === toX ? this.width - this.left : 14, fromX === toX ? 14 : this.height - this.top);
+        context.globalAlpha = 1;
+      };
+      const isAcross = name === "columns";
+      shade(scrolled > 1, x0, y0, isAcross ? x0 + 14 : x0, isAcross ? y0 : y0 + 14);
+      shade(scrolled < most - 1, x1, y1, isAcross ? x1 - 14 : x1, isAcross ? y1 : y1 - 14);
+    }
+    const text = parts.length ? `scroll: ${parts.join(", ")}` : "";
+    if (this.extent.textContent !== text) this.extent.textContent = text;
   }
 
   drawCells(context, seen, palette) {
@@ -216,11 +250,12 @@ class HeatMap {
     if (wide <= 0 || high <= 0) return;
     const image = new ImageData(wide, high), pixels = new Uint32Array(image.data.buffer);
     const factor = 255 / (this.scale.limit || 1);
+    const shade = this.options.isLogarithmic ? (value) => 255 * Math.max(0, 1 - Math.log(value) / Math.log(LEAST)) : (value) => value * factor;
     for (let row = 0; row < high; row += 1) {
       for (let column = 0; column < wide; column += 1) {
         const value = this.value(firstRow + row, firstColumn + column);
         pixels[row * wide + column] = Number.isFinite(value)
-          ? palette.ramp[Math.max(0, Math.min(510, Math.round(255 + value * factor)))] : palette.masked;
+          ? palette.ramp[Math.max(0, Math.min(510, Math.round(255 + shade(value))))] : palette.masked;
       }
     }
     if (this.options.isText) {
@@ -380,7 +415,7 @@ class HeatMap {
   }
 }
 
-const shortened = (label) => (label.length > 14 ? `${label.slice(0, 13)}…` : label);
+const shortened = (label) => (label.length > 14 && !label.startsWith("reads ") ? `${label.slice(0, 13)}…` : label);
 const niceStep = (least) => [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((step) => step >= least) ?? 10000;
 const leadKey = (axes, axis) => axes[axis] || `axis ${axis + 1}`;
 const absentText = () => el("span", {}, "Not in this file: open with ", el("code", {}, "transformer inspect MODEL TEXT"), " to see it.");

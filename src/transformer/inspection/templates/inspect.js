@@ -7,6 +7,7 @@ const TABS = {
 };
 const isStepTab = (tab) => tab === "forward" || tab === "backward";
 const main = document.getElementById("content");
+const pageTitle = document.title;
 let shown = null;
 let turn = 0;
 
@@ -50,9 +51,10 @@ async function showPage() {
   shown = made;
   const focus = document.activeElement;
   const wasIn = main.contains(focus) ? focus.getAttribute("aria-label") ?? "" : null;
+  if (isChanged()) made.page.prepend(el("p", { class: "note changed" }, el("b", {}, "Changed: "), changedText()));
   main.replaceChildren(made.page);
   if (wasIn !== null) (main.querySelector(`.move[aria-label="${CSS.escape(wasIn)}"]:not(:disabled)`) ?? main.querySelector("h2, [role=alert]")).focus({ preventScroll: true });
-  document.title = isStepTab(state.tab) ? `${facts.steps[state.step].title}: ${TABS[state.tab]}` : TABS[state.tab];
+  document.title = `${isStepTab(state.tab) ? `${facts.steps[state.step].title}: ` : ""}${TABS[state.tab]} · ${pageTitle}`;
   main.removeAttribute("aria-busy");
   if (isStepTab(state.tab)) showPath();
   const framed = (made.maps?.maps ?? []).filter((map) => map.frame);
@@ -96,6 +98,12 @@ function absentNames() {
   return [...stacks].map(([stack, names]) => (names.length > 1 ? `${stack} ${names.map((name) => name.match(/\d+$/)[0]).join(", ")}` : names[0])).join("; ");
 }
 
+/** Says what the numbers of a file are. */
+function numbersText() {
+  if (packed.rounded) return "rounded to eight bits with a scale for each row, to make the file small: sums differ from them in the last digits. The server, transformer inspect MODEL TEXT, shows them as computed.";
+  return `as computed, in float32${facts.model.is_int8 ? "; the model stores its weights in int8 with a scale for each row, and is read as that" : ""}`;
+}
+
 /** Shows the text and the loss of the pass. */
 function showText() {
   const { model } = facts;
@@ -110,11 +118,13 @@ function showText() {
     return made;
   };
   const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.T_dec ? "Source" : "Text") : "Target, shifted right", list]);
-  document.getElementById("model").textContent = [model.folder, model.family, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
+  document.getElementById("model").textContent = [model.family, `${Object.values(model.layers).join(" + ")} layers`, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
   document.getElementById("sentence").replaceChildren(
     ...(facts.picture ? [el("dt", {}, "Picture"), el("dd", { class: "input-picture" }, patches())] : sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))])),
     el("dt", {}, "To predict"), el("dd", {}, chips(facts.labels)),
     el("dt", {}, "Loss"), el("dd", {}, el("b", {}, show(facts.loss.value)), facts.loss.smoothing ? ` with label smoothing ${facts.loss.smoothing}` : ""),
+    ...(isChanged() ? [el("dt", {}, "Changed"), el("dd", {}, changedText())] : []),
+    ...(window.INSPECTOR.served ? [] : [el("dt", {}, "Numbers"), el("dd", {}, numbersText())]),
     ...(absentParts.size ? [el("dt", {}, "Not in this file"), el("dd", {}, absentNames(), ": ", el("code", {}, "transformer inspect MODEL TEXT"), " shows the numbers of all parts")] : []));
   document.getElementById("summary").textContent = `Loss ${show(facts.loss.value)} · ${Object.values(facts.tokens).map((list) => list.length).join(" and ")} tokens`;
 }
@@ -127,7 +137,10 @@ async function showPicture() {
 function showTabs() {
   const list = document.getElementById("tabs");
   list.append(...Object.entries(TABS).filter(([tab]) => tab !== "attention" || facts.attention.length).map(([tab, name]) =>
-    el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: () => go(tab, tab === "backward" && state.step === 0 && state.tab !== "forward" ? facts.steps.length - 1 : state.step) }, name)));
+    el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: (event) => {
+      if (event.detail) main.querySelector("h2")?.focus({ preventScroll: true }); // a pointer has no use for the keys of the list of tabs
+      go(tab, tab === "backward" && state.step === 0 && state.tab !== "forward" ? facts.steps.length - 1 : state.step);
+    } }, name)));
   list.addEventListener("keydown", (event) => {
     const tabs = [...list.children], place = tabs.indexOf(document.activeElement);
     const next = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 }[event.key];

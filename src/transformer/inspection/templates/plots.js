@@ -23,12 +23,9 @@ function attentionThumb(entry, head, values, choose) {
   return el("button", { class: "thumb", "aria-label": `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, click: () => choose(entry, head), pointermove: point }, canvas, el("small", {}, `head ${head + 1}${isMuted ? ", muted" : ""}`));
 }
 
-/** Returns the labels of the rows of attention weights: of cross-attention, the tokens that are predicted. */
-const rowTokens = (entry, count) => (entry.kind === "cross-attention" && facts.labels.length === count ? facts.labels : tokensOf(entry.rows, count));
-
 /** Says which token attends to which. */
 function attends(entry, rows, columns, row, column) {
-  return `${rowTokens(entry, rows)?.[row] ?? row} attends to ${tokensOf(entry.columns, columns)?.[column] ?? column}`;
+  return `${(rowsOf(entry.rows, rows) ?? tokensOf(entry.rows, rows))?.[row] ?? row}${writes(entry.rows, rows) ? ":" : ""} attends to ${tokensOf(entry.columns, columns)?.[column] ?? column}`;
 }
 
 async function attentionPage() {
@@ -41,9 +38,9 @@ async function attentionPage() {
     map?.remove();
     const part = { ...facts.steps[entry.step].output, key: "y", values: await tensor(entry.tensor) };
     map = new HeatMap(part, {
-      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : `Rows${entry.kind === "cross-attention" ? " (predicted tokens)" : ""} attend to columns; each row sums to 1. `}`, stepLink(facts.steps[entry.step], "forward")),
+      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : `Rows attend to columns; each row sums to 1. `}`, stepLink(facts.steps[entry.step], "forward")),
       name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, lead: { h: head },
-      tokens: (letter, count) => (letter === entry.rows ? rowTokens(entry, count) : tokensOf(letter, count)),
+      tokens: (letter, count, isRow) => (isRow && rowsOf(letter, count)) || tokensOf(letter, count),
       describe: (one, index) => attends(entry, ...one.shape.slice(-2), ...index.slice(-2)),
       maxHeight: 560,
     });
@@ -76,7 +73,7 @@ async function alignment(entries) {
     if (!values) return holder.replaceChildren(absentText());
     const heads = values.length / rows / columns;
     const weight = (row, column) => mean(range(heads).map((head) => values[(head * rows + row) * columns + column]));
-    const source = tokensOf(entry.columns, columns) ?? range(columns).map(String), target = rowTokens(entry, rows);
+    const source = tokensOf(entry.columns, columns) ?? range(columns).map(String), target = writes(entry.rows, rows) ?? tokensOf(entry.rows, rows);
     const place = (labels) => {
       let x = 10;
       return labels.map((label) => { const width = textWidth(label) * 1.2 + 18, middle = x + width / 2; x += width; return { label, middle, end: x }; });
@@ -160,6 +157,7 @@ async function parametersPage() {
   const shares = Object.entries(facts.model.shares).filter(([, value]) => value).map(([name, value]) => ({ name, value }));
   const work = Map.groupBy(facts.steps, (step) => step.block);
   const operations = [...work].map(([name, steps]) => ({ name, value: total(steps.map(multiplications)) })).filter((row) => row.value);
+  const stacks = Object.entries(facts.model.layers).map(([name, count]) => (name === "layers" ? `${count} layers` : `${count} ${name} layer${count === 1 ? "" : "s"}`));
   const sizes = Object.entries(facts.model.sizes).map(([name, value]) => el("span", {}, letterText(name.replace("norm_order", "norm")), ` = ${value}`));
   const matrices = new Map();
   for (const step of facts.steps) for (const input of step.inputs) if (input.parameter) {
@@ -173,7 +171,7 @@ async function parametersPage() {
     if (shared) share.name = [...new Set(shared.paths.map(([id, place]) => blockOf(facts.steps[id].inputs[place])))].join(" = ");
   }
   const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Parameters"),
-    el("p", {}, `${facts.model.parameters.toLocaleString("en")} parameters. `, el("span", { class: "sizes" }, ...sizes)),
+    el("p", {}, `${facts.model.parameters.toLocaleString("en")} parameters, ${stacks.join(" and ")}. `, el("span", { class: "sizes" }, ...sizes)),
     el("h3", {}, "Parameters by block"), shareBars(shares), el("p", { class: "soft" }, "A shared matrix is counted once."),
     el("h3", {}, "Parameters that each part uses"), shareBars(sections), el("p", { class: "soft" }, "A shared matrix is counted in each part that uses it."),
     el("h3", {}, "Multiplications of this pass by block"), shareBars(operations));

@@ -11,10 +11,17 @@ for (const row of facts.probabilities) for (const { id, token } of row) pieces.s
 const ofLength = (labels, size) => (labels?.length === size ? labels : undefined);
 const tokensOf = (letter, size) => ofLength(facts.tokens[letter] ?? (letter === "V" ? facts.vocabularies.target : undefined), size);
 
+/** Returns the tokens that the positions of an axis write; undefined where they write none. */
+const writes = (letter, size) => (letter === (facts.tokens.T_dec ? "T_dec" : "T") && tokensOf(letter, size) ? ofLength(facts.labels, size) : undefined);
+
+/** Returns the labels of the rows of attention weights: the token that a position reads, and the one that it writes. */
+const rowsOf = (letter, size) => writes(letter, size)?.map((written, n) => `reads ${shortened(facts.tokens[letter][n])}, writes ${shortened(written)}`);
+
 /** Returns the function that names the positions of an axis in a step: the loss compares with the tokens to predict. */
 function namesIn(step) {
   const rows = step.kind === "cross_entropy" ? step.inputs[0].axes[0] : null, source = step.section === "Encoder input" ? facts.vocabularies.source : null;
-  return (letter, size) => (letter && letter === rows ? ofLength(facts.labels, size) : letter === "V" && source ? ofLength(source, size) : tokensOf(letter, size));
+  const isAttention = /attention/.test(step.block) && ["T", "T_dec"].includes(step.output.axes.at(-1));
+  return (letter, size, isRow) => (isRow && isAttention && rowsOf(letter, size)) || (letter && letter === rows ? ofLength(facts.labels, size) : letter === "V" && source ? ofLength(source, size) : tokensOf(letter, size));
 }
 
 /** Returns a letter with its subscript, e.g. d_k. */
@@ -38,7 +45,7 @@ function describeIndex(part, index, names = tokensOf) {
     if (part.rows && axis === 0) return part.names[part.places.get(at)];
     if (part.shape[axis] === 1 && (letter === "B" || !letter) && axis < index.length - 1) return "";
     if (letter === "h" || letter === "h_kv") return `head ${at + 1}`;
-    return names(letter, part.shape[axis])?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
+    return names(letter, part.shape[axis], axis === index.length - 2)?.[at] ?? (letter === "V" ? pieces.get(at) ?? `token ${at}` : String(at));
   });
   return words.filter((word) => word).join(", ");
 }
@@ -217,7 +224,8 @@ function arithmetic(map, index, cell, names) {
   if (cell.absent) parts.push(absentSlice(cell.absent));
   else if (cell.terms.length || cell.factors.length) parts.push(termTable(cell, position));
   else if (!cell.before.length) parts.push(el("p", { class: "soft" }, "Nothing reads this number: its gradient is zero."));
-  return [...parts, ...lines(cell.after)];
+  const note = packed.rounded ? [el("p", { class: "fine" }, "The numbers of this file are rounded, so results differ in the last digits.")] : [];
+  return [...parts, ...lines(cell.after), ...note];
 }
 
 /** Returns the text about a row or column of a large table that is neither embedded nor served. */
@@ -233,6 +241,9 @@ function symbolHead(factor) {
   return el("th", { scope: "col" }, symbol, el("span", { class: "heard" }, isGradient(factor) ? `∂L/∂${name || "y"}` : name || "factor"));
 }
 
+/** Returns the terms of a sum over the vocabulary, the largest first. */
+const byLikelihood = (cell) => cell.terms.toSorted((one, other) => Math.abs(other.value) - Math.abs(one.value));
+
 function termTable(cell, position) {
   const isProduct = cell.factors.length > 1 || cell.sumLabel;
   const head = el("tr", {}, cell.axis ? el("th", { scope: "col" }, letterText(cell.axis)) : el("td", {}),
@@ -243,12 +254,13 @@ function termTable(cell, position) {
     ...(isProduct ? [el("td", { class: "equals" }, "="), el("td", { class: "number" }, show(term.value))] : []));
   const width = 1 + cell.factors.length * 2 - 1 + (isProduct ? 1 : 0);
   const few = cell.terms.length <= FEW + 2 ? cell.terms.length : FEW;
-  const body = el("tbody", {}, ...cell.terms.slice(0, few).map(row));
-  const rest = cell.terms.length - few;
+  const terms = cell.axis === "V" && cell.terms.length > few ? byLikelihood(cell) : cell.terms;
+  const body = el("tbody", {}, ...terms.slice(0, few).map(row));
+  const rest = terms.length - few;
   const foot = el("tfoot", {});
   if (rest > 0) {
-    const more = el("button", { class: "more", click: () => { more.closest("tr").remove(); body.append(...cell.terms.slice(few, 600).map(row)); } }, `… ${rest.toLocaleString("en")} more`);
-    const sum = total(cell.terms.slice(few).map((term) => term.value));
+    const more = el("button", { class: "more", click: () => { more.closest("tr").remove(); body.append(...terms.slice(few, 600).map(row)); } }, `… ${rest.toLocaleString("en")} more`);
+    const sum = total(terms.slice(few).map((term) => term.value));
     foot.append(el("tr", {}, el("td", { colspan: width }, more), el("td", { class: "number soft" }, show(sum))));
   }
   for (const one of cell.plus) foot.append(el("tr", {}, el("td", { colspan: width }, el("span", { class: "soft" }, "plus "), math(one.operand.symbol)), el("td", { class: "number" }, show(one.value))));
@@ -300,7 +312,7 @@ async function forwardPage(step) {
   const explain = isReadable(view) ? (index) => cellOf(view, index) : null;
   const inputs = view.inputs.map((input) => maps.add(input, `Input ${input.role}`, caption(math(input.symbol), input, input.axes), null, { maxHeight: 240, isText: input.role === "t" }));
   const output = view.y.shape.length
-    ? maps.add(view.y, "Output", caption(math(step.output.symbol), step.output), explain)
+    ? maps.add(view.y, "Output", caption(math(step.output.symbol), step.output), explain, { isLogarithmic: step.kind === "softmax" && step.output.axes.at(-1) === "V" })
     : el("p", { class: "scalar" }, math(step.output.symbol), " = ", el("b", {}, view.y.values ? show(view.y.values[0]) : "?"));
   const isLogits = ["Output", "Probabilities", "Loss"].includes(step.section) && (step.kind === "cross_entropy" || step.output.axes.at(-1) === "V");
   const page = el("div", { class: "step" }, heading(step, "forward"),

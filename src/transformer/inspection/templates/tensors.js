@@ -6,7 +6,7 @@ for (const step of facts.steps) {
   for (const role of Object.keys(step.chain)) step.chain[role] = facts.formulas[step.chain[role]];
   for (const part of [...step.inputs, step.output]) part.symbol = facts.formulas[part.symbol];
 }
-facts.offsets = JSON.parse(document.getElementById("offsets").textContent);
+const packed = JSON.parse(document.getElementById("packed").textContent);
 window.INSPECTOR = JSON.parse(document.getElementById("inspector").textContent);
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
@@ -28,24 +28,31 @@ function bytesOf(text) {
   return bytes.subarray(0, bytes.length - padding);
 }
 
-/** Returns the embedded numbers; they are stored as deflated planes of bytes, in base 85. */
+/** Returns the embedded numbers; they are stored as deflated planes of bytes, then matrices of int8, in base 85. */
 async function unpack() {
   const text = document.getElementById("numbers").textContent.trim();
   const stream = new Blob([bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const planes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const count = planes.length / 4;
+  const { count } = packed;
   const words = new Uint32Array(count);
   for (let n = 0; n < count; n += 1) {
     words[n] = planes[n] | (planes[count + n] << 8) | (planes[2 * count + n] << 16) | (planes[3 * count + n] << 24);
   }
-  return new Float32Array(words.buffer);
+  return { floats: new Float32Array(words.buffer), bytes: new Int8Array(planes.buffer, 4 * count) };
+}
+
+/** Returns numbers that are stored as int8 with a scale for each row. */
+function dequantized({ floats, bytes }, [start, scales, columns], size) {
+  const values = new Float32Array(size);
+  for (let n = 0; n < size; n += 1) values[n] = bytes[start + n] * floats[scales + Math.floor(n / columns)];
+  return values;
 }
 
 /** Returns the tensors of a step. */
 const tensorsOf = (step) => [...step.inputs, step.output].flatMap((part) => [part.tensor, part.gradient]).concat(step.attributes.origin ?? []).filter((id) => id !== null);
 
 /** Titles of the parts of the model whose numbers are neither embedded nor served. */
-const absentParts = new Set(window.INSPECTOR.served ? [] : facts.steps.filter((step) => tensorsOf(step).some((id) => facts.offsets[id] < 0)).map((step) => step.section));
+const absentParts = new Set(window.INSPECTOR.served ? [] : facts.steps.filter((step) => tensorsOf(step).some((id) => packed.places[id] === -1)).map((step) => step.section));
 
 const numbers = unpack();
 const known = new Map();
@@ -61,9 +68,9 @@ async function tensor(id) {
 }
 
 async function read(id) {
-  const start = facts.offsets[id], { shape, rows } = facts.tensors[id];
-  if (start >= 0) return (await numbers).subarray(start, start + product(rows ? [rows.length, ...shape.slice(1)] : shape));
-  return ask(id);
+  const place = packed.places[id], { shape, rows } = facts.tensors[id], size = product(rows ? [rows.length, ...shape.slice(1)] : shape);
+  if (place === -1) return ask(id);
+  return Array.isArray(place) ? dequantized(await numbers, place, size) : (await numbers).floats.subarray(place, place + size);
 }
 
 /** Asks the server for a tensor, or for one row or column of it. */

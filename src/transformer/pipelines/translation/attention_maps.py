@@ -16,12 +16,14 @@ class CrossAttention:
 
     Attributes:
         source: Printable source tokens, EOS last.
-        target: Printable target tokens that are predicted, EOS last.
+        read: Printable target tokens that the decoder reads, SOS first.
+        written: Printable target tokens that are predicted from them, EOS last.
         weights: Attention weights of each layer and head.
     """
 
     source: list[str]
-    target: list[str]
+    read: list[str]
+    written: list[str]
     weights: Float[Tensor, "N H T S"]
 
 
@@ -34,9 +36,11 @@ def cross_attention(translator: Translator, source: str, target: str) -> CrossAt
     device = translator.device
     src = torch.tensor([source_ids], device=device)
     special_tokens = translator.special_tokens
-    tgt = torch.tensor([decoder_inputs(target_ids, len(target_ids) + 1, special_tokens.bos)], device=device)
+    read_ids = decoder_inputs(target_ids, len(target_ids) + 1, special_tokens.bos)
+    tgt = torch.tensor([read_ids], device=device)
     return CrossAttention(
         tokenizers.source.pieces(source_ids),
+        tokenizers.target.pieces(read_ids),
         tokenizers.target.pieces([*target_ids, special_tokens.end]),
         torch.cat(cross_attention_weights(model, src, tgt)),
     )
