@@ -2,10 +2,10 @@
 
 Usage: python tools/check_citations.py [FILE_OR_FOLDER ...]      (default: src docs README.md)
 
-The list, written by hand, names the sections, equations, tables and figures of each source with their titles. A citation
-names its source, "Wu et al. 2016", and then a place, "Eq. 14". A place belongs to the last source of its paragraph, or
-to the paper if there is none. Reported are sources that the bibliography lacks and places that the list lacks. Exits
-with 1 if there are any.
+The list, written by hand, names the sections, equations, tables and figures of each source with their titles. A
+citation names its source, "Wu et al. 2016", and then a place, "Eq. 14". A place belongs to the last source of its
+paragraph, or to the paper if there is none. Reported are sources that the bibliography lacks and places that the list
+lacks. Exits with 1 if there are any.
 """
 
 import re

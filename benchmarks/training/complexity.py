@@ -3,7 +3,8 @@
 Each layer is measured several times, on one thread and in processor time, which other programs change least. Of the
 times of a layer the least is kept. `transformer plot complexity FILE` draws the result.
 
-The two matrix products and the softmax of self-attention are timed on their own at the greatest length, too.
+The two matrix products and the softmax of self-attention are timed on their own at the greatest length, too. So is
+self-attention that is restricted to a neighbourhood, by a mask and by computing the scores of the neighbours alone.
 
 Usage: python benchmarks/training/complexity.py --out FILE
 """
@@ -12,13 +13,17 @@ import argparse
 import json
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from report import command_line, hardware
+from torch import Tensor
 
+from transformer.blocks import attention_weights, neighbourhood_mask
 from transformer.inspection.complexity import TABLE, as_json, exponents, measure
 
 
@@ -31,6 +36,32 @@ def attention_parts(n: int, d: int, rounds: int) -> dict[str, float]:
         "products": lambda: (torch.matmul(x, x.mT, out=square), torch.matmul(weights, x, out=rows)),
         "softmax": lambda: torch.softmax(scores, dim=-1, out=square),
     }
+    return least_times(parts, rounds)
+
+
+def restricted_attention(n: int, d: int, r: int, rounds: int) -> dict[str, float]:
+    """Returns the least processor time of self-attention over all positions and over r of them, in seconds."""
+    x, mask = torch.randn(1, 1, n, d), neighbourhood_mask(n, r)
+
+    def by_windows() -> Tensor:
+        padded = F.pad(x[0, 0], (0, 0, r // 2, (r - 1) // 2))
+        windows = padded.unfold(0, r, 1)  # n d r: the neighbours of each position
+        scores = (x[0, 0, :, None] @ windows)[:, 0] / d**0.5
+        positions = torch.arange(n)[:, None] + torch.arange(r) - r // 2
+        scores = scores.masked_fill((positions < 0) | (positions >= n), -torch.inf)
+        return (windows @ scores.softmax(dim=-1)[:, :, None])[None, None, :, :, 0]
+
+    parts = {
+        "all positions": lambda: attention_weights(x, x) @ x,
+        "neighbourhood by a mask": lambda: attention_weights(x, x, mask) @ x,
+        "neighbourhood by windows": by_windows,
+    }
+    torch.testing.assert_close(by_windows(), parts["neighbourhood by a mask"]())
+    return least_times(parts, rounds)
+
+
+def least_times(parts: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Returns the least processor time of each function, in seconds; they are called in turn."""
     least = dict.fromkeys(parts, float("inf"))
     with torch.inference_mode():
         for _ in range(10 * rounds):
@@ -67,12 +98,14 @@ def main() -> None:
         "parts of self-attention": [{"n": max(arguments.lengths), "d": d,
                                      **attention_parts(max(arguments.lengths), d, arguments.rounds)}
                                     for d in arguments.widths],
+        "restricted self-attention": [{"n": n, "d": 64, "r": 32, **restricted_attention(n, 64, 32, arguments.rounds)}
+                                      for n in (256, 1024, 4096)],
         "costs": as_json(costs),
     }  # fmt: skip
     arguments.out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for layer in TABLE:
         print(layer, facts["exponents"][layer])
-    for part in facts["parts of self-attention"]:
+    for part in [*facts["parts of self-attention"], *facts["restricted self-attention"]]:
         print(part)
 
 

@@ -14,6 +14,7 @@ from transformer.blocks import (
     EncoderLayer,
     FeedForwardBlock,
     InputEmbedding,
+    LearnedPositions,
     MultiHeadAttention,
     PositionalEncoding,
     ProjectionLayer,
@@ -27,6 +28,8 @@ from transformer.errors import ConfigError
 
 INITIALIZATIONS: Final = {"xavier": initialize_xavier_uniform, "fairseq": initialize_fairseq}
 """Functions that initialize the matrices, by name."""
+POSITIONS: Final = {"sinusoidal": PositionalEncoding, "learned": LearnedPositions}
+"""Classes of positional encodings, by name."""
 
 
 class Transformer(nn.Module):
@@ -141,6 +144,9 @@ def build_transformer(
     dropout: float = 0.1,
     d_ff: int = 2048,
     *,
+    d_k: int | None = None,
+    d_v: int | None = None,
+    positions: str = "sinusoidal",
     norm_order: str = "pre",
     share_embeddings: str = "none",
     encoder_layers: int | None = None,
@@ -163,6 +169,9 @@ def build_transformer(
         h: Number of attention heads.
         dropout: Dropout probability of residual connections and embeddings (Sec. 5.4).
         d_ff: Inner width of the feed-forward networks.
+        d_k: Width of a head's queries and keys; default: d_model / h. Row (B) of Table 3 makes it smaller.
+        d_v: Width of a head's values; default: d_k.
+        positions: "sinusoidal", as in the paper, or "learned", as in row (E) of Table 3.
         norm_order: "post", as in the paper, normalizes the output of each residual connection; "pre" normalizes the
             input of each sub-layer and the output of each stack.
         share_embeddings: "none"; "target" shares the target embedding with the projection; "all" shares the source
@@ -181,7 +190,7 @@ def build_transformer(
     """
 
     def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(d_model, h, attention_dropout)
+        return MultiHeadAttention(d_model, h, attention_dropout, d_k=d_k, d_v=d_v)
 
     def feed_forward() -> FeedForwardBlock:
         return FeedForwardBlock(d_model, d_ff, activation_dropout)
@@ -199,6 +208,8 @@ def build_transformer(
               "decoder_layers": N if decoder_layers is None else decoder_layers}  # fmt: skip
     sizes = {"src_vocab_size": src_vocab_size, "tgt_vocab_size": tgt_vocab_size, "src_seq_len": src_seq_len,
              "tgt_seq_len": tgt_seq_len, "d_model": d_model, "N": N, "h": h, "d_ff": d_ff, **depths}  # fmt: skip
+    if positions not in POSITIONS:
+        raise ConfigError(f"positions={positions!r} is unknown; choose 'sinusoidal' or 'learned'")
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"{name}={size} is below 1; choose a positive number")
@@ -207,8 +218,8 @@ def build_transformer(
         Decoder(nn.ModuleList(decoder_layer() for _ in range(depths["decoder_layers"])), final_norm()),
         InputEmbedding(d_model, src_vocab_size),
         InputEmbedding(d_model, tgt_vocab_size),
-        PositionalEncoding(d_model, src_seq_len, dropout),
-        PositionalEncoding(d_model, tgt_seq_len, dropout),
+        POSITIONS[positions](d_model, src_seq_len, dropout),
+        POSITIONS[positions](d_model, tgt_seq_len, dropout),
         ProjectionLayer(d_model, tgt_vocab_size, bias=share_embeddings == "none"),
     )
     _share(model, share_embeddings)

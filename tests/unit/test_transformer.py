@@ -29,10 +29,16 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [({}, 63_082_496), ({"d_model": 1024, "h": 16, "d_ff": 4096}, 214_245_376)]
+    ("sizes", "expected"),
+    [
+        ({}, 63_082_496),
+        ({"d_model": 1024, "h": 16, "d_ff": 4096}, 214_245_376),
+        ({"d_k": 16, "d_v": 64}, 63_082_496 - 18 * 2 * (512 + 1) * (512 - 128)),
+        ({"positions": "learned"}, 63_082_496 + 2 * 8 * 512),
+    ],
 )
 def test_parameter_counts_of_base_and_big(sizes: dict[str, int], expected: int) -> None:
-    """Catches a stray bias, a final norm in post-norm, an unshared matrix (37,000 shared tokens, base and big)."""
+    """Catches a stray bias, a final norm in post-norm, an unshared matrix (37,000 shared tokens; base, big, row B)."""
     with torch.device("meta"):
         model = build_transformer(37_000, 37_000, 8, 8, norm_order="post", share_embeddings="all", **sizes)
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
@@ -95,6 +101,8 @@ def test_builder_errors() -> None:
         build_transformer(5, 5, 4, 4, d_model=4, N=1, h=1, d_ff=4, share_embeddings="both")
     with pytest.raises(ConfigError, match="needs one vocabulary, but src_vocab_size=5 and tgt_vocab_size=6"):
         build_transformer(5, 6, 4, 4, d_model=4, N=1, h=1, d_ff=4, share_embeddings="all")
+    with pytest.raises(ConfigError, match="positions='rotary' is unknown; choose 'sinusoidal' or 'learned'"):
+        build_transformer(5, 5, 4, 4, d_model=4, N=1, h=1, d_ff=4, positions="rotary")
     with pytest.raises(ConfigError, match="N=0 is below 1; choose a positive number"):
         build_transformer(5, 6, 4, 4, d_model=4, N=0, h=1, d_ff=4)
 
@@ -147,10 +155,14 @@ def test_log_probabilities_sum_to_one(batch: tuple[Tensor, Tensor, Tensor]) -> N
     torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(B, T))
 
 
-@pytest.mark.parametrize("order", ["pre", "post"])
-def test_steps_equal_the_full_forward(order: str, batch: tuple[Tensor, Tensor, Tensor]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{"norm_order": "pre"}, {"norm_order": "post"}, {"d_k": 3, "d_v": 5}, {"positions": "learned"}],
+    ids=["pre", "post", "widths", "learned"],
+)
+def test_steps_equal_the_full_forward(options: dict[str, object], batch: tuple[Tensor, Tensor, Tensor]) -> None:
     """Catches a cache written at the wrong place, positions that do not advance, rows that are lost on reordering."""
-    model = tiny(norm_order=order)
+    model = tiny(**options)
     src, tgt, src_mask = batch
     expected = model(src, tgt, src_mask, causal_mask(T))
     state = model.begin(src, src_mask, limit=T)

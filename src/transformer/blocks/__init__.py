@@ -25,7 +25,7 @@ from transformer.blocks.initialization import (
     initialize_t5,
     initialize_xavier_uniform,
 )
-from transformer.blocks.masks import causal_mask, padding_mask, target_mask
+from transformer.blocks.masks import causal_mask, neighbourhood_mask, padding_mask, target_mask
 from transformer.blocks.normalization import LayerNormalization, RMSNormalization, Scale
 from transformer.blocks.position_bias import LinearBias, RelativePositionBias
 from transformer.blocks.positional import LearnedPositions, NoPositions, PositionalEncoding, halved_sinusoid, sinusoid
@@ -82,6 +82,7 @@ __all__ = [
     "initialize_normal",
     "initialize_t5",
     "initialize_xavier_uniform",
+    "neighbourhood_mask",
     "padding_mask",
     "sinusoid",
     "target_mask",

@@ -26,13 +26,13 @@ Bias = Float[Tensor, "..."]
 def attention(
     query: Float[Tensor, "B H T E"],
     key: Float[Tensor, "B H S E"],
-    value: Float[Tensor, "B H S E"],
+    value: Float[Tensor, "B H S E_v"],
     mask: Mask | None = None,
     dropout: float = 0.0,
     *,
     bias: Bias | None = None,
     scale: float | None = None,
-) -> Float[Tensor, "B H T E"]:
+) -> Float[Tensor, "B H T E_v"]:
     """Scaled dot-product attention: softmax(Q K^T / sqrt(d_k)) V.
 
     GPUs, and CPUs with long sources, use PyTorch's fused kernel (flash attention), which never materializes the
@@ -92,20 +92,23 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention: Concat(head_1, ..., head_h) W_o, where head_i = attention(Q W_q_i, K W_k_i, V W_v_i).
 
     The projections W_q_i of all heads are stored as one linear layer W_q, and likewise W_k and W_v. Head i (counted
-    from 0) consists of the features i * d_k to (i + 1) * d_k - 1 of its output, where d_k = d_model / h.
+    from 0) consists of the features i * d_k to (i + 1) * d_k - 1 of its output, where d_k = d_model / h. The paper's
+    d_v, the width of a head's values, equals d_k there too; Table 3, row (B), has smaller d_k.
 
     Args:
         d_model: Width of queries, keys, values and the output.
         h: Number of heads, a divisor of d_model.
         dropout: Probability of zeroing an attention weight in training; the paper uses none (0.0).
-        d_k: Width of a head if it is not d_model / h; h then need not divide d_model.
+        d_k: Width of a head's queries and keys if it is not d_model / h; h then need not divide d_model.
+        d_v: Width of a head's values if it is not d_k.
         kv_heads: Number of heads of keys and values, a divisor of h; default: h. Each of them is shared by
             h / kv_heads consecutive query heads (grouped-query attention); 1 is multi-query attention.
         bias: Linear layers that have a bias: "all", "output" (W_o alone) or "none".
         scale: Factor of the scores, instead of 1 / sqrt(d_k).
 
     Raises:
-        ConfigError: h does not divide d_model, kv_heads does not divide h, or `bias` is none of the three.
+        ConfigError: h does not divide d_model, kv_heads does not divide h, a width is below 1, or `bias` is none of
+            the three.
 
     Source: Vaswani et al. 2017, Sec. 3.2.2. The paper writes the projections as plain matrices; here they have biases,
     as in `torch.nn.MultiheadAttention` and most re-implementations. Fewer heads of keys and values: Ainslie et al.
@@ -119,6 +122,7 @@ class MultiHeadAttention(nn.Module):
         dropout: float = 0.0,
         *,
         d_k: int | None = None,
+        d_v: int | None = None,
         kv_heads: int | None = None,
         bias: str = "all",
         scale: float | None = None,
@@ -135,12 +139,15 @@ class MultiHeadAttention(nn.Module):
         if bias not in ("all", "output", "none"):
             raise ConfigError(f"bias={bias!r} is unknown; choose 'all', 'output' or 'none'")
         self.d_k = d_model // h if d_k is None else d_k
+        self.d_v = self.d_k if d_v is None else d_v
+        if min(self.d_k, self.d_v) < 1:
+            raise ConfigError(f"d_k={self.d_k} and d_v={self.d_v} are widths of heads; choose positive numbers")
         self.dropout = dropout
         self.scale = scale
         self.W_q = nn.Linear(d_model, self.d_k * h, bias=bias == "all")
         self.W_k = nn.Linear(d_model, self.d_k * self.kv_heads, bias=bias == "all")
-        self.W_v = nn.Linear(d_model, self.d_k * self.kv_heads, bias=bias == "all")
-        self.W_o = nn.Linear(self.d_k * h, d_model, bias=bias != "none")
+        self.W_v = nn.Linear(d_model, self.d_v * self.kv_heads, bias=bias == "all")
+        self.W_o = nn.Linear(self.d_v * h, d_model, bias=bias != "none")
 
     def forward(
         self,
@@ -165,17 +172,17 @@ class MultiHeadAttention(nn.Module):
         return self.attend(query, self.keys_values(key, value), mask, bias)
 
     def queries_keys_values(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the queries, keys and values of every head for self-attention, each of shape (B, h, T, d_k)."""
+        """Returns the queries, keys and values of every head for self-attention, of shape (B, h, T, d_k or d_v)."""
         queries, keys, values = fused_linear(x, (self.W_q, self.W_k, self.W_v))
-        return self._split_heads(queries), self._split_heads(keys), self._split_heads(values)
+        return _split_heads(queries, self.d_k), _split_heads(keys, self.d_k), _split_heads(values, self.d_v)
 
     def queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B {self.h} T E"]:
         """Returns the queries of every head."""
-        return self._split_heads(self.W_q(query))
+        return _split_heads(self.W_q(query), self.d_k)
 
     def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
         """Returns the keys and values of every head, as a cache stores them."""
-        return KeyValueCache(self._split_heads(self.W_k(key)), self._split_heads(self.W_v(value)))
+        return KeyValueCache(_split_heads(self.W_k(key), self.d_k), _split_heads(self.W_v(value), self.d_v))
 
     def attend(
         self, query: Float[Tensor, "B T D"], source: KeyValueCache, mask: Mask | None = None, bias: Bias | None = None
@@ -223,12 +230,13 @@ class MultiHeadAttention(nn.Module):
         heads = attention(queries, keys, values, mask, dropout, bias=bias, scale=self.scale)
         return self.W_o(heads.transpose(1, 2).flatten(2))  # B T D
 
-    def _split_heads(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
-        return x.unflatten(2, (-1, self.d_k)).transpose(1, 2)  # B H T E
-
     def _repeat_kv(self, x: Float[Tensor, "B G S E"]) -> Float[Tensor, "B {self.h} S E"]:
         """Repeats keys or values for every query head that shares them."""
         return x if self.kv_heads == self.h else x.repeat_interleave(self.h // self.kv_heads, dim=1)
+
+
+def _split_heads(x: Float[Tensor, "B T D"], width: int) -> Float[Tensor, "B H T E"]:
+    return x.unflatten(2, (-1, width)).transpose(1, 2)
 
 
 @overridable

@@ -22,12 +22,11 @@ class KeyValueCache:
     """Keys and values of one attention block, with a capacity of L positions; H counts the heads of keys and values."""
 
     keys: Float[Tensor, "B H L E"]
-    values: Float[Tensor, "B H L E"]
+    values: Float[Tensor, "B H L E_v"]
 
-    @classmethod
-    def empty(cls, like: Float[Tensor, "B H S E"]) -> "KeyValueCache":
-        """Returns a cache without positions for the rows, heads, dtype and device of `like`."""
-        return cls(like[:, :, :0].contiguous(), like[:, :, :0].contiguous())
+    def without_positions(self) -> "KeyValueCache":
+        """Returns an empty cache for the same rows, heads and widths, of the same dtype and device."""
+        return type(self)(self.keys[:, :, :0].contiguous(), self.values[:, :, :0].contiguous())
 
     def write(self, new: "KeyValueCache", positions: Int[Tensor, " B"], length: int) -> None:
         """Stores one new position per row, in place.

@@ -63,7 +63,7 @@ class DecoderLayer(nn.Module):
     def begin(self, encoder_output: Float[Tensor, "B S D"]) -> LayerCache:
         """Returns an empty cache of the target, together with the keys and values of the source."""
         source = self.cross_attention_block.keys_values(encoder_output, encoder_output)
-        return LayerCache(type(source).empty(source.keys), source)
+        return LayerCache(source.without_positions(), source)
 
     def step(
         self,

@@ -46,20 +46,23 @@ class AxisLetters:
         self.d_model, values = config.d_model, config.model_dump()
         vocabularies = values.get("src_vocab_size"), values.get("tgt_vocab_size")
         self.source_vocabulary = "V" if None in vocabularies or len({*vocabularies}) == 1 else "V_src"
-        self.d_k = 0
-        self.queries, self.keys = "d_model", "d_model"
+        self.d_k = self.d_v = 0
+        self.queries = self.keys = self.values = self.heads = "d_model"
         for module in model.modules():
             if isinstance(module, MultiHeadAttention):
-                self.d_k = module.W_q.out_features // module.h
+                self.d_k, self.d_v = module.d_k, module.d_v
                 self.queries = "d_model" if module.W_q.out_features == self.d_model else "d_q"
                 self.keys = self.queries if module.W_k.out_features == module.W_q.out_features else "d_kv"
+                self.values, self.heads = self.keys, self.queries
+                if self.d_v != self.d_k:
+                    self.values = self.heads = "d_model" if module.W_o.in_features == self.d_model else "d_o"
 
     def of_parameter(self, parameter: Tensor, layer: str, name: str) -> tuple[str, ...]:
         """Returns the letters of the axes of a parameter of a layer: of a matrix (outputs, inputs)."""
         vocabulary = self.source_vocabulary if name.startswith("src_embed") else "V"
         known = {
-            "W_q": (self.queries, "d_model"), "W_k": (self.keys, "d_model"), "W_v": (self.keys, "d_model"),
-            "W_o": ("d_model", self.queries), "linear_1": ("d_ff", "d_model"), "gate": ("d_ff", "d_model"),
+            "W_q": (self.queries, "d_model"), "W_k": (self.keys, "d_model"), "W_v": (self.values, "d_model"),
+            "W_o": ("d_model", self.heads), "linear_1": ("d_ff", "d_model"), "gate": ("d_ff", "d_model"),
             "linear_2": ("d_model", "d_ff"), "embedding": (vocabulary, "d_model"), "proj": ("V", "d_model"),
             "transform": ("d_model", "d_model"), "pooler": ("d_model", "d_model"), "projection": ("d_model", ""),
             "RelativePositionBias": ("", "h"), "label_head": ("", "d_model"), "1": ("", "d_model"),
@@ -104,8 +107,10 @@ class AxisLetters:
         is_attention = any(isinstance(module, MultiHeadAttention) for _, module in operation.modules[-1:])
         dims = source.tensor.dim(), operation.output.dim()
         if is_attention and dims == (3, 4):
-            return (source.axes[0], "h_kv" if source.axes[-1] == "d_kv" else "h", source.axes[1], "d_k")
-        return (source.axes[0], source.axes[2], self.queries) if is_attention and dims == (4, 3) else ()
+            is_value = self.d_v != self.d_k and operation.output.size(-1) == self.d_v
+            letter = "d_v" if is_value else "d_k"
+            return (source.axes[0], "h_kv" if source.axes[-1] == "d_kv" else "h", source.axes[1], letter)
+        return (source.axes[0], source.axes[2], self.heads) if is_attention and dims == (4, 3) else ()
 
     def _rearranged(self, origin: Tensor, source: Operand, section: str) -> list[str]:
         """Names the axes of a rearranged tensor by the distance between neighbours in its origin."""

@@ -37,7 +37,8 @@ MEANINGS: Final = {
     "B": "sentences in the batch", "T": "tokens of the source", "T_dec": "tokens of the target", "d_model": "width",
     "h": "heads", "h_kv": "heads of keys and values", "d_kv": "width of all heads of keys or values",
     "V_src": "vocabulary of the source", "d_q": "width of all heads of queries",
-    "d_k": "width of a head", "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
+    "d_o": "width of all heads of values", "d_k": "width of a head", "d_v": "width of a head of values",
+    "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
 }  # fmt: skip
 """Meanings of the letters of the axes."""
 

@@ -113,7 +113,7 @@ def supports_attention_inputs(query: Tensor, keys: Tensor, values: Tensor, mask:
     return (
         query.dtype == keys.dtype == values.dtype
         and (query.shape[:2], query.size(3)) == (keys.shape[:2], keys.size(3))
-        and keys.shape == values.shape
+        and keys.shape == values.shape  # the kernel has one width of a head, so d_v is d_k
         and all(x.stride(3) == 1 for x in (query, keys, values))
         and (mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.size(1) == 1))
     )

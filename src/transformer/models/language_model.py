@@ -37,7 +37,7 @@ class LanguageModel(nn.Module):
         self.decoder = decoder
         self.projection_layer = projection_layer
         blocks = [part for part in decoder.modules() if isinstance(part, MultiHeadAttention)]
-        self.cache_size_per_token = sum(2 * block.kv_heads * block.d_k for block in blocks)
+        self.cache_size_per_token = sum(block.kv_heads * (block.d_k + block.d_v) for block in blocks)
         """Number of elements of keys and values that are cached for each position."""
 
     @property
@@ -93,7 +93,7 @@ class LanguageModel(nn.Module):
         positions = src_mask.sum(dim=(1, 2, 3))
         if not src.size(1):  # a pass over one dummy token determines the shapes and dtypes of the caches
             _, first = self.decoder.begin(self.positions(self.embed(torch.zeros_like(positions)[:, None])))
-            return CausalCache([type(cache).empty(cache.keys) for cache in first], positions)
+            return CausalCache([cache.without_positions() for cache in first], positions)
         _, caches = self.decoder.begin(self.positions(self.embed(src)), causal_mask(src.size(1), src.device))
         return CausalCache(caches, positions, int(positions.max()))
 

@@ -56,4 +56,4 @@ def _linear_weights(part: nn.Module) -> int:
 
 def _attention_flops(part: nn.Module, length: int) -> float:
     blocks = [module for module in part.modules() if isinstance(module, MultiHeadAttention)]
-    return sum((4.0 * length * block.h * block.d_k for block in blocks), 0.0)
+    return sum((2.0 * length * block.h * (block.d_k + block.d_v) for block in blocks), 0.0)

@@ -15,6 +15,7 @@ ORIGINS: Final = {
     "tatoeba-en-de": "manythings.org/anki",
     "wmt": "statmt.org/wmt14/translation-task.html",
     "WMT14": "statmt.org/wmt14/translation-task.html",
+    "WMT14_EN_FR": "statmt.org/wmt14/translation-task.html",
     "text": "github.com/karpathy/char-rnn",
     "sst2": "nlp.stanford.edu/sentiment",
     "fashion-mnist": "github.com/zalandoresearch/fashion-mnist",

@@ -15,6 +15,7 @@ from transformer.blocks import (
     ResidualConnection,
     causal_mask,
     initialize_xavier_uniform,
+    neighbourhood_mask,
     padding_mask,
     sinusoid,
     target_mask,
@@ -179,6 +180,11 @@ def test_masks_by_hand() -> None:
     tokens = torch.tensor([[5, 6, 0], [7, 0, 0]])
     assert padding_mask(tokens)[:, 0, 0].tolist() == [[True, True, False], [True, False, False]]
     assert causal_mask(3)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    assert neighbourhood_mask(4, 3)[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
+    assert neighbourhood_mask(4, 2)[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    assert torch.equal(neighbourhood_mask(4, 1)[0, 0], torch.eye(4, dtype=torch.bool))
+    with pytest.raises(ConfigError, match="r=0 is below 1"):
+        neighbourhood_mask(4, 0)
     assert target_mask(tokens)[1, 0].int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 0]]
     assert padding_mask(tokens, pad_id=6).sum() == 5
 

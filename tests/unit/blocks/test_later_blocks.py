@@ -51,6 +51,28 @@ def test_shared_key_heads_are_those_of_repeated_matrices() -> None:
 
 
 @pytest.mark.parametrize("size", [S, 300], ids=["plain", "fused"])
+def test_values_have_a_width_of_their_own(size: int) -> None:
+    """Catches heads that are split by the width of the keys, a scale by d_v, and an output of h * d_k features."""
+    block = MultiHeadAttention(D, 3, d_k=2, d_v=5).double()
+    assert [tuple(layer.weight.shape) for layer in (block.W_q, block.W_k, block.W_v, block.W_o)] == [
+        (6, D), (6, D), (15, D), (D, 15),
+    ]  # fmt: skip
+    x, source = torch.randn(B, T, D).double(), torch.randn(B, size, D).double()
+    heads = []
+    for i in range(3):
+        (wq, bq), (wk, bk), (wv, bv) = (
+            (layer.weight[i * width : (i + 1) * width], layer.bias[i * width : (i + 1) * width])
+            for layer, width in ((block.W_q, 2), (block.W_k, 2), (block.W_v, 5))
+        )
+        scores = torch.einsum("btd,bsd->bts", x @ wq.T + bq, source @ wk.T + bk) / math.sqrt(2)
+        heads.append(scores.softmax(-1) @ (source @ wv.T + bv))
+    expected = torch.cat(heads, dim=-1) @ block.W_o.weight.T + block.W_o.bias
+    torch.testing.assert_close(block(x, source, source), expected)
+    with pytest.raises(ConfigError, match="d_v=0 are widths of heads"):
+        MultiHeadAttention(D, 3, d_v=0)
+
+
+@pytest.mark.parametrize("size", [S, 300], ids=["plain", "fused"])
 def test_bias_and_scale_enter_as_in_the_formula(size: int) -> None:
     """Catches a scaled bias, a scale that is ignored, and a mask that a bias overrides, in both implementations."""
     query, key, value = torch.randn(B, 2, T, 4), torch.randn(B, 2, size, 4), torch.randn(B, 2, size, 4)

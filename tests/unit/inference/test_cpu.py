@@ -63,6 +63,22 @@ def test_logits_are_those_of_the_model(precision: Precision, order: str, shared:
     assert (actual.argmax(-1) == expected.argmax(-1)).float().mean() >= (1 if precision == "float32" else 0.8)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_heads_of_two_widths_keep_their_attention(precision: Precision) -> None:
+    """Catches values that are split by the width of the keys: the kernels have one width, the block has two."""
+    model = random_model(d_k=8, d_v=24)
+    requests = [Request([5, 9, 11, 2], limit=6), Request([7, 2], limit=6)]
+    packed = pack(copy.deepcopy(model), precision)
+    expected, actual = (search_all(one, requests, Search(beam=2)) for one in (model, packed))
+    src, tgt = sentences()
+    inputs = src, tgt, padding_mask(src), causal_mask(5)
+    with torch.inference_mode():
+        logits = model(*inputs)
+        assert ((packed(*inputs) - logits).abs().max() / logits.std()) < NEAR[precision]
+    if precision == "float32":
+        assert [line[0].tokens for line in actual] == [line[0].tokens for line in expected]
+
+
 @pytest.mark.parametrize("first", [None, 1])
 @pytest.mark.parametrize("hidden", ["nothing", "padding", "what comes later"])
 @torch.inference_mode()

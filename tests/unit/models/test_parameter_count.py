@@ -17,10 +17,11 @@ from transformer.reporting.figures import attention_picture, training_curve
 from transformer.transformer import build_transformer
 
 
-def test_flops_are_those_torch_counts() -> None:
+@pytest.mark.parametrize("widths", [{}, {"d_k": 2, "d_v": 5}], ids=["equal", "d_k and d_v"])
+def test_flops_are_those_torch_counts(widths: dict[str, int]) -> None:
     """Catches an omitted matrix, cross-attention counted on the wrong side, and a factor of two."""
     length = 7
-    model = build_transformer(31, 29, 16, 16, d_model=12, N=2, h=3, d_ff=17).eval()
+    model = build_transformer(31, 29, 16, 16, d_model=12, N=2, h=3, d_ff=17, **widths).eval()
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # the fused kernel is not counted
         model(
             torch.ones(1, length, dtype=torch.long), torch.ones(1, length, dtype=torch.long), None, causal_mask(length)

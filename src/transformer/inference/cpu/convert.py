@@ -84,7 +84,7 @@ def _is_supported(block: nn.Module) -> bool:
     """Whether the packed class supports the options of this block."""
     if isinstance(block, ResidualConnection):
         return isinstance(block.norm, LayerNormalization)
-    return not isinstance(block, MultiHeadAttention) or block.kv_heads == block.h
+    return not isinstance(block, MultiHeadAttention) or (block.kv_heads, block.d_v) == (block.h, block.d_k)
 
 
 def packed_bytes(model: nn.Module) -> int:

@@ -139,7 +139,10 @@ def _can_be_fused(layer: nn.Module) -> bool:
     attentions = layer.self_attention_block, layer.cross_attention_block
     return (
         all(
-            type(block) is MultiHeadAttention and block.kv_heads == block.h and block.d_k in HEAD_DIMS
+            type(block) is MultiHeadAttention
+            and block.kv_heads == block.h
+            and block.d_k == block.d_v
+            and block.d_k in HEAD_DIMS
             for block in attentions
         )
         and type(layer.feed_forward_block) is FeedForwardBlock

@@ -24,7 +24,15 @@ class TransformerConfig(EncoderDecoderConfig):
     encoder_layers: Layers | None = Field(default=None, description="number of encoder layers; N if not set")
     decoder_layers: Layers | None = Field(default=None, description="number of decoder layers; N if not set")
     h: int = Field(default=8, ge=1, description="number of attention heads")
+    d_k: int | None = Field(
+        default=None, ge=1, description="width of a head's queries and keys; d_model / h if not set"
+    )
+    d_v: int | None = Field(default=None, ge=1, description="width of a head's values; d_k if not set")
     d_ff: int = Field(default=2048, ge=1, description="inner size of the feed-forward networks")
+    positions: Literal["sinusoidal", "learned"] = Field(
+        default="sinusoidal",
+        description="positional encoding: sines and cosines, or a learned vector for each position",
+    )
     dropout: Dropout = 0.1
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")
     activation_dropout: float = Field(
@@ -43,7 +51,7 @@ class TransformerConfig(EncoderDecoderConfig):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "TransformerConfig":
-        if self.d_model % self.h:
+        if self.d_k is None and self.d_model % self.h:
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
         if self.d_model % 2:
             raise ValueError(f"d_model={self.d_model} is odd, but sines and cosines come in pairs; choose an even one")

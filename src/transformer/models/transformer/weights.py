@@ -43,6 +43,13 @@ class TransformerFormat(HuggingFaceFormat[TransformerConfig]):
                 f"a pre-norm model is written as Pegasus, which has one matrix for all, but share_embeddings="
                 f"{config.share_embeddings!r}; train with 'all', or with norm_order='post'"
             )
+        width = config.d_model / config.h
+        if {config.d_k or width, config.d_v or config.d_k or width} != {width}:
+            raise BundleError(
+                f"the format has heads of width {width:g}; train a model without d_k={config.d_k} and d_v={config.d_v}"
+            )
+        if config.positions == "learned":
+            raise BundleError("the format computes its positions; train a model with positions='sinusoidal'")
         kind = "marian" if is_post else "pegasus"
         sizes = {
             "d_model": config.d_model, "encoder_layers": config.encoder_layers or config.N,

@@ -30,7 +30,7 @@ def translation_flops(
     linear = 2 * pairs * (source * source_weights + target * target_weights)
     projection = 2 * scored * _n_weights(model.projection_layer)
     scores = len(model.encoder.layers) * source * source + len(model.decoder.layers) * target * (target + source)
-    attention = 2 * 2 * pairs * _width(model.encoder) * scores  # Q K^T, and the weights times V
+    attention = 2 * pairs * _widths(model.encoder) * scores  # Q K^T, and the weights times V
     return (4 if recomputed else 3) * (linear + attention) + 3 * projection
 
 
@@ -52,7 +52,7 @@ def stack_flops(
         _n_weights(layers[-1].get_submodule(f"self_attention_block.{name}")) for name in ("W_k", "W_v")
     )
     linear = 2 * rows * (length * _n_weights(stack) - skipped_positions * (_n_weights(layers[-1]) - key_value_weights))
-    attention = 4 * rows * (length * len(layers) - skipped_positions) * length * _width(stack)
+    attention = 2 * rows * (length * len(layers) - skipped_positions) * length * _widths(stack)
     return (4 if recomputed else 3) * (linear + attention)
 
 
@@ -67,10 +67,10 @@ def patch_flops(model: nn.Module, patches: int) -> int:
     return 2 * 2 * patches * sum(sizes)
 
 
-def _width(stack: nn.Module) -> int:
-    """Returns the total width of the heads of a layer."""
+def _widths(stack: nn.Module) -> int:
+    """Returns the total width of the keys and of the values of all heads of a layer."""
     block = next(module for module in stack.modules() if isinstance(module, MultiHeadAttention))
-    return block.h * block.d_k
+    return block.h * (block.d_k + block.d_v)
 
 
 def _source_projections(model: Transformer) -> list[nn.Module]:
