@@ -10,15 +10,19 @@ import openai
 import pytest
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
+from serving_app import fake_services
 from serving_fakes import CONTINUATION, MODELS, FakeEngine, vector
 from serving_http import SECONDS, RunningServer, running_server
+from transformer.serving.errors import ServiceError
 
 TEXT = " ".join(CONTINUATION)
+USER = {"role": "user", "content": "Tell me."}
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with running_server(engine=FakeEngine(), operations=None, page=False) as running:
+    engine = FakeEngine()
+    with running_server(engine=engine, operations=None, services=fake_services(engine)) as running:
         yield running
 
 
@@ -31,7 +35,7 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
 
 def chat(client: Any, **options: Any) -> Any:
     """Asks the fake language model."""
-    given = {"model": "tiny-gpt", "messages": [{"role": "user", "content": "Tell me."}], **options}
+    given = {"model": "tiny-gpt", "messages": [USER], **options}
     return client.chat.completions.create(**given)
 
 
@@ -100,6 +104,26 @@ def test_streamed_chats(client: openai.OpenAI) -> None:
     assert all(chunk.usage is None for chunk in [*chat(client, stream=True)])
 
 
+def test_translators_answer_chats(client: openai.OpenAI, server: RunningServer) -> None:
+    """Catches a translator that a client of chats cannot use, and a stream without its text, end or usage."""
+    answer = chat(client, model="en-de", temperature=0.7, seed=1, max_tokens=2)
+    (choice,) = answer.choices
+    assert (choice.message.content, choice.finish_reason) == ("TELL ME.", "stop")
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (2, 2)
+    assert [one.message.content for one in chat(client, model="en-de", n=2).choices] == ["TELL ME.", "TELL ME. (2)"]
+    first, content, finish, usage = chat(client, model="en-de", stream=True, stream_options={"include_usage": True})
+    assert first.choices[0].delta.role == "assistant"
+    assert content.choices[0].delta.content == "TELL ME."
+    assert (finish.choices[0].finish_reason, usage.usage.total_tokens) == ("stop", 4)
+    server.engine.failures["Tell me."] = ServiceError("queue_full", "too many texts are waiting", retry_after=1.0)
+    try:
+        for stream in (False, True):
+            with pytest.raises(openai.RateLimitError):
+                chat(client, model="en-de", stream=stream)
+    finally:
+        server.engine.failures.clear()
+
+
 def test_asynchronous_streams(server: RunningServer) -> None:
     """Catches streams of several requests at a time that block or mix each other."""
 
@@ -117,9 +141,13 @@ def test_asynchronous_streams(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("encoding", [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}])
-def test_embeddings(client: openai.OpenAI, encoding: dict[str, str]) -> None:
+def test_embeddings(client: openai.OpenAI, server: RunningServer, encoding: dict[str, str]) -> None:
     """Catches vectors in another order, byte order or precision than the library expects; it asks for base64 itself."""
-    answer = client.embeddings.create(model="tiny-bert", input=["one two", "three"], **encoding)
+    options = {"truncate": True}
+    answer = client.embeddings.create(
+        model="tiny-bert", input=["one two", "three"], dimensions=8, extra_body=options, **encoding
+    )
+    assert server.engine.jobs[-1].options == {"dimensions": 8, "truncate": True}
     assert [one.index for one in answer.data] == [0, 1]
     assert answer.usage.total_tokens == 3
     for one, text in zip(answer.data, ["one two", "three"], strict=True):
@@ -142,7 +170,14 @@ def test_embeddings(client: openai.OpenAI, encoding: dict[str, str]) -> None:
         ({"max_tokens": 5000}, "max_tokens"),
         ({"temperature": 3}, "temperature"),
         ({"stop": [""]}, "stop"),
-        ({"model": "en-de"}, "model"),
+        ({"model": "en-de", "n": 11}, "n"),
+        ({"model": "en-de", "n": 2, "stream": True}, "n"),
+        ({"model": "en-de", "stop": ["x"]}, "stop"),
+        ({"model": "en-de", "max_tokens": 1}, "max_tokens"),
+        ({"model": "en-de", "max_tokens": 1, "stream": True}, "max_tokens"),
+        ({"model": "en-de", "messages": [{"role": "system", "content": "a"}, USER]}, "messages"),
+        ({"model": "en-de", "messages": [USER] * 2}, "messages"),
+        ({"model": "tiny-bert"}, "model"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "a", "tool_call_id": "1"}]}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
@@ -170,15 +205,13 @@ def test_errors_are_those_of_the_library(client: openai.OpenAI, server: RunningS
         chat(client, model="other")
     assert (caught.value.param, caught.value.code) == ("model", "not_found")
     with pytest.raises(openai.BadRequestError, match="translate with POST /translate"):
-        chat(client, model="en-de")
-    with pytest.raises(openai.BadRequestError, match="token ids"):
+        client.completions.create(model="en-de", prompt="a")
+    with pytest.raises(openai.BadRequestError, match=r"token ids.*check_embedding_ctx_length"):
         client.embeddings.create(model="tiny-bert", input=[[1, 2]])
     with pytest.raises(openai.BadRequestError, match="token ids"):
         client.completions.create(model="tiny-gpt", prompt=[1, 2])
     with pytest.raises(openai.BadRequestError, match="logprobs"):
         client.completions.create(model="tiny-gpt", prompt="a", logprobs=0)
-    with pytest.raises(openai.BadRequestError, match="dimensions"):
-        client.embeddings.create(model="tiny-bert", input="a", dimensions=2)
     server.engine.is_full = True
     try:
         for stream in (False, True):

@@ -171,7 +171,7 @@ def test_stop_texts_do_not_depend_on_pieces(stops: list[str]) -> None:
 def test_encoders_give_vectors_labels_and_words(encoder: TextEncoder) -> None:
     """Catches vectors, labels or guesses in another order than the texts, and numbers that JSON cannot write."""
     texts = ["abc", "h", "fed cba"]
-    vectors = run(encoder, "embed", texts)
+    vectors = run(encoder, "embed", texts, dimensions=encoder.config.d_model)
     for result, expected in zip(vectors, encoder.embed(texts).tolist(), strict=True):
         assert result["vector"] == pytest.approx(expected, abs=1e-6)
         assert math.hypot(*result["vector"]) == pytest.approx(1, abs=1e-5)
@@ -186,6 +186,20 @@ def test_encoders_give_vectors_labels_and_words(encoder: TextEncoder) -> None:
     filled = run(encoder, "fill", ["a[MASK]c[MASK]"], top=3)[0]["masks"]
     expected = encoder.fill("a[MASK]c[MASK]", 3)
     assert [[guess["text"] for guess in mask] for mask in filled] == [[guess.text for guess in m] for m in expected]
+
+
+def test_texts_that_are_too_long_are_refused_or_truncated(encoder: TextEncoder) -> None:
+    """Catches a vector or label of the beginning of a text that passes for that of the whole."""
+    limit = encoder.config.max_text_tokens
+    n_special = sum(map(len, encoder.tokenizer.boundary_tokens))
+    fits, long = "a" * (limit - n_special), "a" * (limit - n_special + 1)
+    for task in ("embed", "classify"):
+        first, refusal, last = run(encoder, task, [fits, long, "b"])
+        assert (first["tokens"], last["tokens"]) == (limit, n_special + 1)
+        assert refusal["error"]["param"] == "input"
+        assert f"maximum context length is {limit} tokens, and the text has {limit + 1}" in refusal["error"]["message"]
+        assert run(encoder, task, [long], truncate=True) == run(encoder, task, [fits])
+        assert "error" in run(encoder, task, [long])[0]
 
 
 def test_scores_are_those_of_the_pairs(translator: Translator) -> None:
@@ -245,7 +259,8 @@ def test_wrong_options_are_named(translator: Translator, generator: Generator, e
         (translator, "translate", "max_tokens", 3), (translator, "translate", "seed", 2**64),
         (generator, "generate", "top_p", 1.5), (generator, "generate", "stop", [""]),
         (generator, "generate", "max_tokens", 0), (generator, "generate", "temperature", -1),
-        (encoder, "embed", "normalize", False), (encoder, "classify", "top", 0), (encoder, "fill", "top", 1.5),
+        (encoder, "embed", "normalize", False), (encoder, "embed", "dimensions", 2),
+        (encoder, "fill", "truncate", True), (encoder, "classify", "top", 0), (encoder, "fill", "top", 1.5),
     ]  # fmt: skip
     for pipeline, task, name, value in wrong:
         given = {"temperature": 1.0, name: value} if name == "top_p" else {name: value}

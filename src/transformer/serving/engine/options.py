@@ -81,15 +81,30 @@ class GenerateTaskOptions(SearchTaskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedTaskOptions(TaskOptions):
-    """Options of "embed": whether vectors have length 1."""
+class EncodeTaskOptions(TaskOptions):
+    """Options of tasks that read whole texts: whether texts that are too long are truncated instead of refused."""
 
-    normalize: Flag = True
+    truncate: Flag = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopTaskOptions(TaskOptions):
-    """Options of "classify" and "fill": the number of labels, or of guesses per mask."""
+class EmbedTaskOptions(EncodeTaskOptions):
+    """Options of "embed": whether vectors have length 1, and how many numbers they must have."""
+
+    normalize: Flag = True
+    dimensions: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillTaskOptions(TaskOptions):
+    """Options of "fill": the number of guesses per mask."""
+
+    top: Count = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyTaskOptions(EncodeTaskOptions):
+    """Options of "classify": the number of labels."""
 
     top: Count = 5
 
@@ -98,8 +113,8 @@ ADAPTERS: Final[Mapping[Task, TypeAdapter[Any]]] = {
     "translate": TypeAdapter(TranslateTaskOptions),
     "generate": TypeAdapter(GenerateTaskOptions),
     "embed": TypeAdapter(EmbedTaskOptions),
-    "classify": TypeAdapter(TopTaskOptions),
-    "fill": TypeAdapter(TopTaskOptions),
+    "classify": TypeAdapter(ClassifyTaskOptions),
+    "fill": TypeAdapter(FillTaskOptions),
     "score": TypeAdapter(TaskOptions),
 }
 

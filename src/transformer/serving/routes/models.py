@@ -45,7 +45,7 @@ def model_for(call: Call, name: str, task: Task) -> ModelInfo:
     """
     info = find_model(call, name)
     if task not in TASKS[info.kind]:
-        hint = "; translate with POST /translate" if info.kind == "encoder-decoder" else ""
+        hint = "; translate with POST /translate or /v1/chat/completions" if info.kind == "encoder-decoder" else ""
         raise ServiceError("invalid_request", f"model {name} cannot {task}{hint}", param="model")
     return info
 

@@ -19,11 +19,17 @@ class _Request(BaseModel):
     model: str
 
 
-class EncoderRequest(_Request):
-    """Request of `/v1/classify` and `/v1/fill`."""
+class FillRequest(_Request):
+    """Request of `/v1/fill`."""
 
     input: Texts
     top: Annotated[int, Field(ge=1, le=MAX_TOP)] = 5
+
+
+class ClassifyRequest(FillRequest):
+    """Request of `/v1/classify`."""
+
+    truncate: bool = False
 
 
 class ScoreRequest(_Request):
@@ -96,7 +102,7 @@ async def classify(call: Call) -> dict[str, Any]:
     model = model_for(call, call.body.model, "classify")
     if not model.has_labels:
         raise ServiceError("invalid_request", f"model {model.name} has no labels", param="model")
-    return await _encode(call, "classify")
+    return await _encode(call, "classify", truncate=call.body.truncate or None)
 
 
 async def fill(call: Call) -> dict[str, Any]:
@@ -119,11 +125,11 @@ async def score(call: Call) -> dict[str, Any]:
     return {"model": body.model, "data": await run(call, make_job(call, body.model, "score", items))}
 
 
-async def _encode(call: Call, task: Task) -> dict[str, Any]:
-    body: EncoderRequest = call.body
+async def _encode(call: Call, task: Task, **options: Any) -> dict[str, Any]:
+    body: FillRequest = call.body
     texts = _as_list(body.input)
     check_texts(call, texts, "input")
-    job = make_job(call, body.model, task, [Item(text) for text in texts], top=body.top)
+    job = make_job(call, body.model, task, [Item(text) for text in texts], top=body.top, **options)
     return {"model": body.model, "data": await run(call, job)}
 
 
@@ -134,11 +140,12 @@ def _as_list(texts: str | list[str]) -> list[str]:
 OPERATIONS: Final = (
     Operation(
         "POST", "/v1/classify", "Labels texts", classify, openai_error,
-        request=EncoderRequest, response=LabelledTexts, errors=(404,),
+        request=ClassifyRequest, response=LabelledTexts, errors=(404,),
+        description="A text that is longer than the model reads is refused, or cut with `truncate`.",
     ),
     Operation(
         "POST", "/v1/fill", "Guesses masked words", fill, openai_error,
-        request=EncoderRequest, response=FilledTexts, errors=(404,),
+        request=FillRequest, response=FilledTexts, errors=(404,),
         description="Each `[MASK]` in a text stands for a word.",
     ),
     Operation(

@@ -28,12 +28,16 @@ from transformer.serving.routes.openai_types import (
     ModelCard,
     ModelList,
 )
+from transformer.serving.routes.translate_fields import TranslateFields, translate
+from transformer.serving.translation import TranslateOptions
 
 COMPLETION_TOKENS: Final = 16
 """Maximum number of tokens of a completion if a request names none, as OpenAI documents it."""
 MAX_STOPS: Final = 16
 MAX_STOP_CHARACTERS: Final = 1000
 Answer = dict[str, Any] | Response
+Parts = AsyncGenerator[Mapping[str, Any], None]
+Events = AsyncGenerator[dict[str, Any], None]
 
 
 async def list_models(call: Call) -> ModelList:
@@ -57,9 +61,8 @@ async def complete(call: Call) -> Answer:
     job = _generation_job(call, prompts, body.max_tokens or COMPLETION_TOKENS)
     shared = _shared_fields("cmpl", "text_completion", body.model)
     if body.stream:
-        return await _stream(
-            call, job, lambda parts: _completion_events(parts, shared, prompts[0] if body.echo else "")
-        )
+        parts, prompt = call.services.engine.stream(job), prompts[0] if body.echo else ""
+        return await _stream(call, parts, lambda parts: _completion_events(parts, shared, prompt))
     results = await run(call, job)
     texts = [
         (f"{prompt if body.echo else ''}{alternative['text']}", alternative["finished"])
@@ -74,16 +77,69 @@ async def chat(call: Call) -> Answer:
     """Answers a chat."""
     body: ChatRequest = call.body
     body.refuse_unsupported()
-    info = model_for(call, body.model, "generate")
+    info = find_model(call, body.model)
     messages = [_message(message) for message in body.messages]
     check_texts(call, [message.content for message in messages], "messages")
+    if info.kind == "encoder-decoder":
+        return await _translate(call, info, messages)
+    model_for(call, body.model, "generate")
     prompt = chat_prompt(messages, info.chat)
     job = _generation_job(call, [prompt.text], body.max_completion_tokens or body.max_tokens, prompt)
-    shared = _shared_fields("chatcmpl", "chat.completion", body.model)
     if body.stream:
-        shared["object"] = "chat.completion.chunk"
-        return await _stream(call, job, lambda parts: _chat_events(parts, shared))
-    results = await run(call, job)
+        return await _stream_chat(call, call.services.engine.stream(job))
+    return _chat_answer(body.model, await run(call, job))
+
+
+async def _translate(call: Call, info: ModelInfo, messages: Sequence[Message]) -> Answer:
+    """Answers a message with its translation.
+
+    Raises:
+        ServiceError: There are several messages, or an option has no meaning for a translation.
+    """
+    body: ChatRequest = call.body
+    _check_number(call, n_prompts=1)
+    if [message.role for message in messages] != ["user"]:
+        rule = f"model {info.name} translates, and takes one message of the user alone"
+        raise ServiceError("invalid_request", rule, param="messages")
+    if body.stop:
+        raise ServiceError("invalid_request", "stop is not supported by a translator; leave it out", param="stop")
+    if body.stream:
+        return await _stream_chat(call, _translation_parts(call, info, messages[0].content))
+    return _chat_answer(body.model, [await _translation(call, info, messages[0].content)])
+
+
+async def _translation(call: Call, info: ModelInfo, text: str) -> Mapping[str, Any]:
+    """Returns the translation of a text in the form of a continuation.
+
+    Raises:
+        ServiceError: It has more tokens than the request allows, or fails.
+    """
+    body: ChatRequest = call.body
+    if not info.source_language or not info.target_language:
+        message = f"the languages of model {info.name} are not known; name them with POST /translate"
+        raise ServiceError("invalid_request", message, param="model")
+    fields = TranslateFields(model=info.name, alternatives=(body.n or 1) - 1)
+    (translated,) = await translate(
+        call, [text], info.source_language, info.target_language, fields, TranslateOptions()
+    )
+    max_tokens, n_tokens = body.max_completion_tokens or body.max_tokens, translated.target_tokens
+    if max_tokens is not None and n_tokens > max_tokens:
+        message = f"the translation has {n_tokens} tokens, more than max_tokens; a translation is not cut"
+        raise ServiceError("invalid_request", message, param="max_tokens")
+    texts = [translated.text, *translated.alternatives]
+    alternatives = [{"text": one, "finished": True, "tokens": n_tokens} for one in texts]
+    return {"alternatives": alternatives, "prompt_tokens": translated.source_tokens}
+
+
+async def _translation_parts(call: Call, info: ModelInfo, text: str) -> Parts:
+    """Yields a translation as the parts of a stream: all of it, and the numbers of tokens."""
+    result = await _translation(call, info, text)
+    (alternative,) = result["alternatives"]
+    yield {"text": alternative["text"], "tokens": alternative["tokens"]}
+    yield {**alternative, "text": "", "prompt_tokens": result["prompt_tokens"]}
+
+
+def _chat_answer(model: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     choices = [
         {
             "index": index,
@@ -93,7 +149,11 @@ async def chat(call: Call) -> Answer:
         }
         for index, alternative in enumerate(results[0]["alternatives"])
     ]
-    return {**shared, "choices": choices, "usage": _usage_of(results)}
+    return {
+        **_shared_fields("chatcmpl", "chat.completion", model),
+        "choices": choices,
+        "usage": _usage_of(results),
+    }
 
 
 async def embed(call: Call) -> dict[str, Any]:
@@ -102,7 +162,11 @@ async def embed(call: Call) -> dict[str, Any]:
     body.refuse_unsupported()
     model_for(call, body.model, "embed")
     texts = _texts(call, body.input, "input")
-    results = await run(call, make_job(call, body.model, "embed", [Item(text) for text in texts]))
+    job = make_job(
+        call, body.model, "embed", [Item(text) for text in texts],
+        dimensions=body.dimensions, truncate=body.truncate or None,
+    )  # fmt: skip
+    results = await run(call, job)
     encode = encode_base64 if body.encoding_format == "base64" else list
     data = [
         {"object": "embedding", "index": index, "embedding": encode(result["vector"])}
@@ -131,7 +195,10 @@ def _texts(call: Call, value: str | Sequence[Any], param: str) -> list[str]:
     """
     texts = [value] if isinstance(value, str) else list(value)
     if not all(isinstance(text, str) for text in texts):
-        message = f"{param} is a list of token ids, which differ between tokenizers; send texts"
+        message = (
+            f"{param} is a list of token ids, which differ between tokenizers; send texts "
+            "(LangChain does with check_embedding_ctx_length=False)"
+        )
         raise ServiceError("invalid_request", message, param=param)
     check_texts(call, texts, param)
     return texts
@@ -163,16 +230,10 @@ def _generation_job(call: Call, prompts: Sequence[str], max_tokens: int | None, 
     """
     body: GenerationRequest = call.body
     limits = call.services.settings.limits
-    n = body.n or 1
-    if n > limits.alternatives:
-        raise ServiceError("invalid_request", f"n is above {limits.alternatives}; ask for fewer", param="n")
-    if n * len(prompts) > limits.texts:
-        raise ServiceError("too_large", f"more than {limits.texts} continuations; send fewer prompts", param="prompt")
+    _check_number(call, len(prompts))
     if max_tokens is not None and max_tokens > limits.tokens:
         raise ServiceError("invalid_request", f"max_tokens is above {limits.tokens}; choose less", param="max_tokens")
-    if body.stream and (n > 1 or len(prompts) > 1):
-        message = "a stream has one continuation of one prompt; leave stream out, or ask for one"
-        raise ServiceError("invalid_request", message, param="n" if n > 1 else "prompt")
+    n = body.n or 1
     return make_job(
         call, body.model, "generate", [Item(prompt) for prompt in prompts],
         max_tokens=limits.tokens if max_tokens is None else max_tokens,
@@ -184,6 +245,24 @@ def _generation_job(call: Call, prompts: Sequence[str], max_tokens: int | None, 
         stop=[*_stop_sequences(body.stop), *(chat.stops if chat else ())] or None,
         special_tokens=True if chat and chat.special_tokens else None,
     )  # fmt: skip
+
+
+def _check_number(call: Call, n_prompts: int) -> None:
+    """Checks the number of answers that a request asks for.
+
+    Raises:
+        ServiceError: It exceeds a limit.
+    """
+    body: GenerationRequest = call.body
+    limits = call.services.settings.limits
+    n = body.n or 1
+    if n > limits.alternatives:
+        raise ServiceError("invalid_request", f"n is above {limits.alternatives}; ask for fewer", param="n")
+    if n * n_prompts > limits.texts:
+        raise ServiceError("too_large", f"more than {limits.texts} continuations; send fewer prompts", param="prompt")
+    if body.stream and (n > 1 or n_prompts > 1):
+        message = "a stream has one continuation of one prompt; leave stream out, or ask for one"
+        raise ServiceError("invalid_request", message, param="n" if n > 1 else "prompt")
 
 
 def _stop_sequences(stop: str | Sequence[str] | None) -> list[str]:
@@ -199,15 +278,15 @@ def _stop_sequences(stop: str | Sequence[str] | None) -> list[str]:
     return stops
 
 
-Parts = AsyncGenerator[Mapping[str, Any], None]
-Events = AsyncGenerator[dict[str, Any], None]
+async def _stream_chat(call: Call, parts: Parts) -> Response:
+    shared = _shared_fields("chatcmpl", "chat.completion.chunk", call.body.model)
+    return await _stream(call, parts, lambda parts: _chat_events(parts, shared))
 
 
-async def _stream(call: Call, job: Job, make_events: Callable[[Parts], Events]) -> Response:
+async def _stream(call: Call, parts: Parts, make_events: Callable[[Parts], Events]) -> Response:
     """Returns the stream of a continuation, once its first part is there; an error before it has an HTTP status."""
     body: GenerationRequest = call.body
     has_usage = bool(body.stream_options and body.stream_options.include_usage)
-    parts = call.services.engine.stream(job)
     try:
         first = await anext(parts)
     except BaseException:
@@ -311,11 +390,13 @@ OPERATIONS: Final = (
     Operation(
         "POST", "/v1/chat/completions", "Answers a chat", chat, openai_error,
         request=ChatRequest, response=ChatCompletion, interface="OpenAI", errors=(404,),
-        description="With `stream`, the answer is a stream of server-sent events. Messages are texts alone.",
+        description="With `stream`, the answer is a stream of server-sent events. Messages are texts alone. "
+        "A translator takes one message of the user, and answers its translation.",
     ),
     Operation(
         "POST", "/v1/embeddings", "Computes vectors of texts", embed, openai_error,
         request=EmbeddingRequest, response=EmbeddingList, interface="OpenAI", errors=(404,),
-        description="Vectors have length 1. `dimensions` is refused.",
+        description="Vectors have length 1, and as many numbers as the model makes: other `dimensions` are refused. "
+        "A text that is longer than the model reads is refused, or cut with `truncate`.",
     ),
 )  # fmt: skip

@@ -11,7 +11,6 @@ from transformer.serving.errors import ServiceError
 
 REFUSED: Final[Mapping[str, tuple[Any, ...]]] = {
     "audio": (None,),
-    "dimensions": (None,),
     "frequency_penalty": (None, 0, 0.0),
     "function_call": (None, "none"),
     "functions": (None, []),
@@ -104,9 +103,11 @@ class ChatRequest(GenerationRequest):
 
 
 class EmbeddingRequest(_Request):
-    """Request of `/v1/embeddings`."""
+    """Request of `/v1/embeddings`; `truncate` is not OpenAI's."""
 
     input: str | Texts | TokenIds
+    dimensions: Positive | None = None
+    truncate: bool | None = None
     encoding_format: Literal["float", "base64"] | None = None
 
 
