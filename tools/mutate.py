@@ -371,7 +371,7 @@ SERVING: Final = (
         "unit/serving/test_access.py::test_keys_are_compared_by_the_whole_hash",
     ),
     Fault(
-        "serving/engine/queue.py", "self._clients.move_to_end(client)", "self._clients.move_to_end(client, last=False)",
+        "serving/engine/queue.py", "self._clients.move_to_end(name)", "self._clients.move_to_end(name, last=False)",
         "unit/serving/test_engine_queue.py",
     ),
     Fault(

@@ -51,6 +51,27 @@ def test_a_large_request_does_not_delay_other_clients() -> None:
 
 
 @in_event_loop
+def test_a_short_request_passes_long_ones_of_its_client() -> None:
+    """Catches a user who waits for the lists that another one sends with the same key, and lists that never end."""
+    queue = FairQueue()
+    for _ in range(2):
+        queue.add(request("a", 10))
+    assert texts(queue, 2) == ["a0", "a1"]
+    queue.add(request("a", 1, options={"beam": 1}))
+    queue.add(request("a", 2, tokens=2))
+    assert [texts(queue, 4) for _ in range(3)] == [["a0"], ["a0", "a1"], ["a2", "a3", "a4", "a5"]]
+
+    queue, n_steps = FairQueue(), 0
+    long = request("a", 10)
+    queue.add(long)
+    while long in queue.requests():
+        queue.add(request("a", 1))
+        queue.take(1)
+        n_steps += 1
+    assert n_steps == 19, "a long request takes turns with later ones once as much was done for them"
+
+
+@in_event_loop
 def test_batches_have_equal_options_and_every_client_gets_its_turn() -> None:
     """Catches items of other options in a batch, and a client with rare options that waits forever."""
     queue = FairQueue()
@@ -58,9 +79,8 @@ def test_batches_have_equal_options_and_every_client_gets_its_turn() -> None:
     queue.add(request("b", 2, options={"beam": 4}))
     queue.add(request("a", 1, options={"beam": 4}))
     queue.add(request("c", 1, options={"beam": 1}))
-    assert texts(queue, 3) == ["a0", "c0", "a1"]
-    assert texts(queue, 9) == ["b0", "a0", "b1"]
-    assert texts(queue, 9) == ["a2", "a3", "a4"]
+    assert texts(queue, 3) == ["a0", "b0", "b1"]
+    assert texts(queue, 9) == ["c0", "a0", "a1", "a2", "a3", "a4"]
     assert (len(queue), queue.tokens) == (0, 0)
 
 

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
@@ -29,6 +30,7 @@ class QueuedItem:
         number: Rank in the order of arrival.
         added: Value of `time.monotonic()` when it was added.
         attempts: Number of workers that it was given to.
+        rank: Rank in the order of its client, before its number, see `FairQueue`.
     """
 
     request: "PendingRequest"
@@ -37,6 +39,10 @@ class QueuedItem:
     number: int = field(default_factory=lambda: next(_numbers))
     added: float = field(default_factory=time.monotonic)
     attempts: int = 0
+    rank: int = 0
+
+    def __lt__(self, other: "QueuedItem") -> bool:
+        return (self.rank, self.number) < (other.rank, other.number)
 
 
 class PendingRequest:
@@ -132,8 +138,24 @@ class Batch:
         return {"task": self.job.task, "items": items, "options": dict(self.job.options), "is_stream": is_stream}
 
 
+@dataclass(eq=False)
+class _Client:
+    """Waiting items of a client.
+
+    Attributes:
+        waiting: Heaps of items by the key of their batch, none of them empty.
+        n_taken: Estimated number of tokens of the items that were taken since the client last had none.
+    """
+
+    waiting: dict[BatchKey, list[QueuedItem]] = field(default_factory=dict[BatchKey, list[QueuedItem]])
+    n_taken: int = 0
+
+
 class FairQueue:
     """Fair queue: waiting items, taken round robin from the clients.
+
+    The requests of a client are served in the order in which they would end if all that it asks for were done at once
+    at equal speed: a short request passes long ones, and a long one waits for no more than its own length.
 
     Attributes:
         tokens: Estimated number of tokens of all items.
@@ -142,7 +164,7 @@ class FairQueue:
 
     def __init__(self) -> None:
         self.tokens = self.n_items = 0
-        self._clients: OrderedDict[str, dict[BatchKey, deque[QueuedItem]]] = OrderedDict()
+        self._clients: OrderedDict[str, _Client] = OrderedDict()
         self._retries: deque[QueuedItem] = deque()
 
     def __len__(self) -> int:
@@ -150,8 +172,12 @@ class FairQueue:
 
     def add(self, request: PendingRequest) -> None:
         """Adds all items of a request."""
-        waiting = self._clients.setdefault(request.job.client, {}).setdefault(request.key, deque())
-        waiting.extend(request.items)
+        client = self._clients.setdefault(request.job.client, _Client())
+        waiting = client.waiting.setdefault(request.key, [])
+        rank = client.n_taken + sum(item.tokens for item in request.items)
+        for item in request.items:
+            item.rank = rank
+            heappush(waiting, item)
         self._add_to_totals(request.items, 1)
 
     def requeue(self, items: Iterable[QueuedItem]) -> None:
@@ -162,22 +188,23 @@ class FairQueue:
 
     def discard(self, request: PendingRequest) -> None:
         """Removes the items of a request that still wait."""
-        client = request.job.client
-        self._retries = self._without(self._retries, request)
-        by_key = self._clients.get(client, {})
-        if request.key in by_key:
-            by_key[request.key] = self._without(by_key[request.key], request)
-            self._remove_if_empty(client, request.key)
+        name = request.job.client
+        self._retries = deque(self._without(self._retries, request))
+        client = self._clients.get(name)
+        if client and request.key in client.waiting:
+            client.waiting[request.key] = self._without(client.waiting[request.key], request)
+            heapify(client.waiting[request.key])
+            self._remove_if_empty(name, request.key)
 
     def requests(self) -> set[PendingRequest]:
         """Returns the requests that have waiting items."""
-        waiting = [item for by_key in self._clients.values() for items in by_key.values() for item in items]
+        waiting = [item for client in self._clients.values() for items in client.waiting.values() for item in items]
         return {item.request for item in (*self._retries, *waiting)}
 
     def take(self, max_tokens: int) -> Batch:
         """Takes a batch of items with equal task and options; at least one must wait.
 
-        The client whose turn it is determines task and options by its oldest item. Then one item is taken from each
+        The client whose turn it is determines task and options by its first item. Then one item is taken from each
         client in turn.
 
         Args:
@@ -186,35 +213,37 @@ class FairQueue:
         if self._retries:
             items = [self._retries.popleft()]
         else:
-            by_key = next(iter(self._clients.values()))
-            key = min(by_key, key=lambda key: by_key[key][0].number)
+            waiting = next(iter(self._clients.values())).waiting
+            key = min(waiting, key=lambda key: waiting[key][0])
             items = list(self._take_in_turn(key, max_tokens))
         self._add_to_totals(items, -1)
         return Batch(items)
 
     def _take_in_turn(self, key: BatchKey, max_tokens: int) -> Iterator[QueuedItem]:
         n_tokens, n_taken = 0, 0
-        while clients := [client for client, by_key in self._clients.items() if key in by_key]:
-            for client in clients:
-                waiting = self._clients[client][key]
+        while names := [name for name, client in self._clients.items() if key in client.waiting]:
+            for name in names:
+                client = self._clients[name]
+                waiting = client.waiting[key]
                 if n_taken and n_tokens + waiting[0].tokens > max_tokens:
                     return
-                item = waiting.popleft()
+                item = heappop(waiting)
                 n_tokens, n_taken = n_tokens + item.tokens, n_taken + 1
-                self._clients.move_to_end(client)
-                self._remove_if_empty(client, key)
+                client.n_taken += item.tokens
+                self._clients.move_to_end(name)
+                self._remove_if_empty(name, key)
                 yield item
 
-    def _remove_if_empty(self, client: str, key: BatchKey) -> None:
-        by_key = self._clients[client]
-        if not by_key[key]:
-            del by_key[key]
-        if not by_key:
-            del self._clients[client]
+    def _remove_if_empty(self, name: str, key: BatchKey) -> None:
+        waiting = self._clients[name].waiting
+        if not waiting[key]:
+            del waiting[key]
+        if not waiting:
+            del self._clients[name]
 
-    def _without(self, items: deque[QueuedItem], request: PendingRequest) -> deque[QueuedItem]:
+    def _without(self, items: Iterable[QueuedItem], request: PendingRequest) -> list[QueuedItem]:
         self._add_to_totals([item for item in items if item.request is request], -1)
-        return deque(item for item in items if item.request is not request)
+        return [item for item in items if item.request is not request]
 
     def _add_to_totals(self, items: Iterable[QueuedItem], sign: int) -> None:
         for item in items:
