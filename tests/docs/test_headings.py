@@ -1,6 +1,7 @@
 """Checks that each heading of the five descriptions has a row in `docs/explanation/headings.md` with working links."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from samples import ROOT
 PAGE = ROOT / "docs" / "explanation" / "headings.md"
 SEEDS = ROOT.parent / "shared" / "seeds"
 TITLES = ("Architecture guide", "Tutorial", "Model architecture", "Shape walk", "Deep dive")
+PAPER = "The paper"
 MOST_WORDS = 6
 """Most words of a line that is taken for a heading in a text without marked headings."""
 
@@ -54,13 +56,13 @@ def test_every_heading_has_a_row() -> None:
     for title, seed in zip(TITLES, seeds, strict=True):
         expected = headings(seed.read_text(encoding="utf-8"))
         assert [heading for heading, _ in table[title]] == expected, title
-    assert sum(map(len, table.values())) >= 110
+    assert sum(len(table[title]) for title in TITLES) >= 110
 
 
 def test_every_row_leads_to_a_section() -> None:
     """Catches a row whose link goes to a page or a section that does not exist."""
     table = rows()
-    assert tuple(table) == TITLES
+    assert tuple(table) == (PAPER, *TITLES)
     for heading, cell in [row for section in table.values() for row in section]:
         links = re.findall(r"\]\(([^)]+)\)", cell)
         assert links, f"{heading}: no link"
@@ -69,3 +71,15 @@ def test_every_row_leads_to_a_section() -> None:
             page = (PAGE.parent / name).resolve() if name else PAGE
             assert page.exists(), f"{heading}: {link}"
             assert not anchor or anchor in anchors(page), f"{heading}: {link}"
+
+
+def test_every_section_of_the_paper_has_its_code_and_its_test() -> None:
+    """Catches a section, table or figure of the paper without a row, and code or a test that has moved."""
+    places = tomllib.loads((ROOT / "tools" / "citations.toml").read_text(encoding="utf-8"))["Vaswani et al. 2017"]
+    table = rows()[PAPER]
+    assert {place for place, _ in table} == {f"{place}: {title}" for place, title in places.items()}
+    for place, cells in table:
+        code, test = re.findall(r"`([^`]*)`", cells) or ("", "")
+        assert not code or (ROOT / "src" / "transformer" / code).is_file(), place
+        path, _, name = test.partition("::")
+        assert not test or f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8"), place
