@@ -260,7 +260,8 @@ DECODING: Final = (
         "unit/decoding/test_search.py::test_sentences_that_enter_late_have_the_minimum_of_tokens_too",
     ),
     Fault(
-        "decoding/logits_processors.py", "(lengths < min_tokens)[:, None]", "(lengths.max() < min_tokens)[None, None]",
+        "decoding/logits_processors.py", "(history.n_generated < min_tokens)[:, None]",
+        "(history.n_generated.max() < min_tokens)[None, None]",
         "unit/decoding/test_search.py::test_the_minimum_of_tokens_is_counted_for_each_row",
     ),
     Fault(

@@ -17,10 +17,12 @@ from transformers import (
     LlamaForCausalLM,
 )
 
+import transformer
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized, write_word_level
 from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
+from transformer.pipelines.text_generation import Generator
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SIZE = 53
@@ -126,6 +128,54 @@ def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path:
     assert len(distinct_tokens) > 10, "the model only repeats a few tokens"
     assert True in ended
     assert False in ended
+
+
+REPETITIONS: dict[str, dict[str, Any]] = {
+    "penalty": {"repetition_penalty": 1.4}, "reward": {"repetition_penalty": 0.8},
+    "bigrams": {"no_repeat_ngram_size": 2},
+    "both": {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPETITIONS)
+@pytest.mark.parametrize("beam", [1, 3])
+@torch.no_grad()
+def test_repetitions_of_prompt_and_text_are_those_of_transformers(name: str, beam: int, tmp_path: Path) -> None:
+    """Catches a penalty on log-probabilities, a prompt that does not count, and settings of a folder that are ignored.
+
+    Without an end, all texts have the same length, so that nothing depends on how lengths are compared.
+    """
+    reference = gpt(eos_token_id=None, bos_token_id=None)
+    write_word_level(tmp_path / "hf", SIZE, {"unk_token": "<unk>"})
+    reference.save_pretrained(tmp_path / "hf")
+    prompts = [[5, 9, 7, 5, 9], [11], [8, 8, 30]]
+    texts = [" ".join(f"w{token - 1}" for token in prompt) for prompt in prompts]
+    (tmp_path / "hf" / "generation_config.json").write_text(json.dumps(REPETITIONS[name]))
+    search = Search(beam, length_normalization(0.0), "exhaustive")
+    asked = search.with_defaults(**{key.removesuffix("_size"): value for key, value in REPETITIONS[name].items()})
+    generator = transformer.load(tmp_path / "hf", search=search, precision="float32")
+    plain = transformer.load(tmp_path / "hf", search=search.with_defaults(1, 0), precision="float32")
+    assert isinstance(generator, Generator)
+    assert isinstance(plain, Generator)
+    assert generator.search.repetition_penalty == asked.repetition_penalty
+    expected: list[list[int]] = []
+    for prompt in prompts:
+        output = reference.generate(
+            torch.tensor([prompt]), num_beams=beam, do_sample=False, max_new_tokens=20, length_penalty=0.0,
+            early_stopping="never" if beam > 1 else None, suppress_tokens=[0], **REPETITIONS[name],
+        )  # fmt: skip
+        expected.append(output[0, len(prompt) :].tolist())
+    assert [list(best.tokens) for best, *_ in generator.generate(texts, max_tokens=20)] == expected
+    assert [list(best.tokens) for best, *_ in plain.generate(texts, max_tokens=20)] != expected
+    if beam == 1:
+        assert (
+            "".join(generator.stream(texts[0], max_tokens=20))
+            == generator.generate(texts[:1], max_tokens=20)[0][0].text
+        )
+        again = tmp_path / "again"
+        write_published(read_published(tmp_path / "hf"), again)
+        written = json.loads((again / "generation_config.json").read_text())
+        assert REPETITIONS[name].items() <= written.items()
 
 
 @pytest.mark.parametrize("prefix", [False, True])

@@ -21,6 +21,7 @@ from transformer.config import JsonObject, describe_error
 from transformer.errors import BundleError, ConfigError, DataError, note
 from transformer.models import Family, family, family_names
 from transformer.models.huggingface.config_audit import AuditedConfig
+from transformer.models.huggingface.generation_config import GENERATION, read_repetition, write_repetition
 from transformer.models.huggingface.key_mapping import CONFIG, OTHER_PROGRAM, unwrap
 from transformer.models.size import check_size_of_weights
 from transformer.storage.atomic import atomic_folder
@@ -131,7 +132,11 @@ def _read_model(
     longest = {"max_source_tokens": sizes["src_seq_len"]} if "src_seq_len" in sizes else {}
     languages = language_entries(*published_languages(files)) if "tgt_seq_len" in sizes else {}
     chat = chat_entries(files) if model_family.kind == "language model" else {}
-    return Bundle(config, model.eval(), tokenizers, {"imported": origin, **longest, **languages, **chat}), unused
+    writes = model_family.kind in ("encoder-decoder", "language model")
+    repetition = read_repetition(content, files) if writes else {}
+    generation = {"generation": repetition} if repetition else {}
+    provenance = {"imported": origin, **longest, **languages, **chat, **generation}
+    return Bundle(config, model.eval(), tokenizers, provenance), unused
 
 
 def _blocked_commands(model_family: Family | None) -> str:
@@ -178,6 +183,8 @@ def write_published(bundle: Bundle, folder: Path) -> None:
     weights = model_family.weights()
     files: dict[str, bytes] = weights.write_tokenizers(bundle.config, bundle.tokenizers) if bundle.text else {}
     described = {CONFIG: weights.write_config(bundle.config), **weights.write_files(bundle.config)}
+    if isinstance(content := described.get(GENERATION), dict):
+        content |= write_repetition(bundle.provenance.get("generation", {}))
     files |= {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in described.items()}
     tensors = weights.write_weights(bundle.config, bundle.model.state_dict())
     check_space(folder, tensor_bytes(tensors), "the model")

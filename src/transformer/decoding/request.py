@@ -21,6 +21,7 @@ class Request:
         decoder_start_token_id: Token that the decoder reads first; None is BOS of this package's vocabularies.
         reserve_eos: Whether the last token within the limit may only be EOS, so that a truncated hypothesis has one
             token fewer.
+        prompt: All tokens of a language model's text so far, at which logits processors look too.
     """
 
     source: Sequence[int]
@@ -30,3 +31,4 @@ class Request:
     required: tuple[Constraint, ...] = ()
     decoder_start_token_id: int | None = None
     reserve_eos: bool = False
+    prompt: Tokens = ()

@@ -29,7 +29,7 @@ from transformer.decoding.constrained import (
     next_constraint_tokens,
 )
 from transformer.decoding.hypothesis import Hypothesis
-from transformer.decoding.logits_processors import LogitsProcessor, force_prefixes, make_logits_processors
+from transformer.decoding.logits_processors import History, LogitsProcessor, force_prefixes, make_logits_processors
 from transformer.decoding.request import Request
 from transformer.decoding.sampling import draw
 from transformer.decoding.search_model import SearchModel, as_search_model
@@ -165,7 +165,8 @@ def decode_step(
         logits, beams.state = model.step(beams.tokens.flatten(), beams.state)
         logits = logits.unflatten(0, beams.tokens.shape)
         log_p = log_probabilities(logits, beams.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown))
-        processed_log_p = apply_logits_processors(log_p, beams, processors)
+        is_penalized = search.penalizes_repetition and (search.beam == 1 or search.sampling is not None)
+        processed_log_p = apply_logits_processors(log_p, beams, processors, logits if is_penalized else None)
         if search.sampling:
             active = sample_candidates(beams, log_p, processed_log_p, search.sampling)
         else:
@@ -203,19 +204,35 @@ def is_forcing_prefix(beams: BeamState) -> bool:
     return any(len(sentence.request.prefix) > sentence.length for sentence in beams.sentences)
 
 
-def apply_logits_processors(log_p: LogP, beams: BeamState, processors: Sequence[LogitsProcessor]) -> LogP:
+def apply_logits_processors(
+    log_p: LogP,
+    beams: BeamState,
+    processors: Sequence[LogitsProcessor],
+    logits: Float[Tensor, "N W V"] | None = None,
+) -> LogP:
     """Returns the processed log-probabilities; `log_p` itself if nothing applies.
 
     Constraints and prefixes take precedence: no processor forbids a token that they need.
+
+    Args:
+        log_p: Log-probabilities of the next token.
+        beams: State of the search.
+        processors: Processors to apply.
+        logits: Logits, if the processors are to change these; the result then differs from log-probabilities by a
+            constant.
     """
     requests = [sentence.request for sentence in beams.sentences]
     forbidden = list(_constraint_tokens(beams, forbidden_continuations))
     if not processors and not forbidden and not is_forcing_prefix(beams):
         return log_p
     processed_log_p = log_p.clone()
-    for process in processors:
-        process(processed_log_p, beams.generated, beams.lengths)
     if processors:
+        shift = 0.0 if logits is None else logits.float().logsumexp(dim=-1, keepdim=True)
+        processed_log_p += shift  # log-probabilities are logits without their logarithm of a sum
+        history = History.of(beams.generated, beams.lengths, requests)
+        for process in processors:
+            process(processed_log_p, history)
+        processed_log_p -= shift
         for row, hypothesis, tokens in _constraint_tokens(beams, next_constraint_tokens):
             processed_log_p[row, hypothesis, tokens] = log_p[row, hypothesis, tokens]
     for row, hypothesis, tokens in forbidden:

@@ -5,7 +5,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Annotated, Final, Literal, TypedDict, TypeVar
 
@@ -118,10 +118,22 @@ class Search:
         ]
         | None
     ) = None
-    no_repeat_ngram: Annotated[Count, Doc("never repeat an n-gram of N tokens; 0: no limit")] = 0
-    repetition_penalty: Annotated[
-        float, Gt(0), Doc("factor of the log-probability of repeated tokens; above 1, they become less likely")
-    ] = 1.0
+    no_repeat_ngram: (
+        Annotated[
+            Count, Doc("never repeat an n-gram of N tokens, the prompt included; 0: no limit; default: as published")
+        ]
+        | None
+    ) = None
+    repetition_penalty: (
+        Annotated[
+            float,
+            Gt(0),
+            Doc(
+                "divisor of positive logits and factor of negative ones of repeated tokens; default: as published, or 1"
+            ),
+        ]
+        | None
+    ) = None
     banned: Annotated[Sequence[Tokens], Doc("sequences of tokens that are never generated")] = ()
     allow_unknown: Annotated[bool, Doc("allow [UNK]; it is left out in text and shown among the tokens")] = False
     groups: Annotated[
@@ -169,8 +181,21 @@ class Search:
     @property
     def ranks_by_log_probability(self) -> bool:
         """Whether hypotheses are compared by the model's unprocessed log-probabilities, in a single group."""
-        is_processed = self.repetition_penalty != 1 or self.no_repeat_ngram or self.banned or self.sampling
+        is_processed = self.penalizes_repetition or self.no_repeat_ngram or self.banned or self.sampling
         return self.groups == 1 and not is_processed
+
+    @property
+    def penalizes_repetition(self) -> bool:
+        """Whether the repetition penalty changes anything."""
+        return self.repetition_penalty not in (None, 1)
+
+    def with_defaults(self, repetition_penalty: float | None = None, no_repeat_ngram: int | None = None) -> "Search":
+        """Returns these options, in which the given values replace those that are None."""
+        return replace(
+            self,
+            repetition_penalty=repetition_penalty if self.repetition_penalty is None else self.repetition_penalty,
+            no_repeat_ngram=no_repeat_ngram if self.no_repeat_ngram is None else self.no_repeat_ngram,
+        )
 
     @property
     def penalty(self) -> LengthPenalty:
@@ -193,8 +218,8 @@ class SearchOptions(TypedDict, total=False):
     stopping: str
     min_tokens: int
     max_tokens: int | None
-    no_repeat_ngram: int
-    repetition_penalty: float
+    no_repeat_ngram: int | None
+    repetition_penalty: float | None
     banned: Sequence[Tokens]
     allow_unknown: bool
     groups: int

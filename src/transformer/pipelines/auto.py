@@ -116,8 +116,9 @@ def load(
     settings = renamed_lexicon(options)
     config = TranslatorConfig(search=search, workers=1 if workers is None else workers, **settings)
     bundle = _read_text_model(Path(path), choose_precision(precision), special_tokens=special_tokens)
+    search = search.with_defaults(**bundle.provenance.get("generation", {}))
     if family(bundle.family).kind != "encoder-decoder":
-        if config != TranslatorConfig(search=search, workers=config.workers) or ensemble or shortlist:
+        if config != TranslatorConfig(search=config.search, workers=config.workers) or ensemble or shortlist:
             raise ConfigError(
                 f"a {bundle.family} model does not translate; leave out terminology, task, ensemble, shortlist and "
                 f"deterministic, and see `transformer info {path}`"

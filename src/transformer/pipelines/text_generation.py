@@ -276,8 +276,11 @@ class Generator:
             )
         return tokens
 
-    def _request(self, tokens: list[int], limit: int, number: int) -> Request:
-        return Request(tokens[:-1], limit, number=number, decoder_start_token_id=tokens[-1])
+    def _request(self, tokens: list[int], limit: int, number: int, text: Sequence[int] = ()) -> Request:
+        """Returns a request to continue tokens, which are the end of `text` if that is longer."""
+        return Request(
+            tokens[:-1], limit, number=number, decoder_start_token_id=tokens[-1], prompt=tuple(text or tokens)
+        )
 
     def _chunk_requests(self, tokens: list[int], max_tokens: int, number: int) -> Iterator[Request]:
         """Yields one request after another. When the positions are used up, the next continues from the second half.
@@ -290,7 +293,7 @@ class Generator:
             fits = free > 0 and (chunk == 0 or free >= left)
             context = tokens if fits else tokens[-max(1, self.model.seq_len // 2) :]
             limit = min(left, self.model.seq_len - (len(context) - 1))
-            yield self._request(list(context), limit, number * SEEDS_PER_PROMPT + chunk)
+            yield self._request(list(context), limit, number * SEEDS_PER_PROMPT + chunk, tokens)
             chunk += 1
 
     def _stream_tokens(self, tokens: list[int], max_tokens: int, number: int) -> Iterator[int]:

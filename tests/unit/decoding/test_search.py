@@ -23,7 +23,7 @@ from transformer.decoding import (
     search_each,
 )
 from transformer.decoding.candidates import log_probabilities
-from transformer.decoding.logits_processors import forbid_early_eos
+from transformer.decoding.logits_processors import History, forbid_early_eos
 from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS
 from transformer.transformer import Transformer
 from unit.decoding.tiny_search import model_of, requests
@@ -60,7 +60,7 @@ def processed(search: Search, request: Request, written: tuple[int, ...], log_p:
         banned = any(text[-len(sequence) :] == tuple(sequence) for sequence in search.banned)
         early = token == EOS and len(written) < search.min_tokens
         unknown = token in (0, 1) or (token == UNK and not search.allow_unknown)
-        value = p * search.repetition_penalty if token in written else p
+        value = p * (search.repetition_penalty or 1) if token in written else p
         if len(written) < len(request.prefix):
             value = p if token == request.prefix[len(written)] else NEVER
         elif repeats or banned or early or unknown:
@@ -252,7 +252,9 @@ def test_sentences_that_enter_late_have_the_minimum_of_tokens_too(beam: int) -> 
 def test_the_minimum_of_tokens_is_counted_for_each_row() -> None:
     """Catches EOS forbidden where another row is too short, or allowed where another row is long enough."""
     log_p = torch.zeros(3, 2, 5)
-    forbid_early_eos(log_p, torch.zeros(3, 2, 7, dtype=torch.long), torch.tensor([4, 1, 3]), min_tokens=3, eos_id=EOS)
+    lengths = torch.tensor([4, 1, 3])
+    history = History(torch.zeros(3, 2, 7, dtype=torch.long), lengths + 9, lengths)
+    forbid_early_eos(log_p, history, min_tokens=3, eos_id=EOS)
     assert log_p[:, :, EOS].tolist() == [[0.0, 0.0], [NEVER, NEVER], [0.0, 0.0]]
     assert log_p.isfinite().sum() == log_p.numel() - 2
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any, Final
 
 from transformer.config import Config, JsonObject
@@ -87,6 +88,32 @@ def check_generation(
                 f"bad_words_ids={ruled_out!r} in {place} rules out more than what is never written; remove it, and "
                 "ban words at each call"
             )
+
+
+def read_repetition(published: JsonObject, files: Mapping[str, bytes]) -> dict[str, float | int]:
+    """Returns what a published folder says about repetitions, as options of `Search`; neutral values are left out.
+
+    Args:
+        published: Content of config.json, which counts in the absence of generation_config.json.
+        files: The other small files, by name.
+
+    Raises:
+        BundleError: A value is not a valid one.
+    """
+    place = GENERATION if GENERATION in files else CONFIG
+    settings: JsonObject = json.loads(files[GENERATION]) if place == GENERATION else published
+    penalty, size = settings.get("repetition_penalty"), settings.get("no_repeat_ngram_size")
+    if penalty is not None and not (isinstance(penalty, int | float) and 0 < penalty < inf):
+        raise BundleError(f"repetition_penalty={penalty!r} in {place} must be a number above 0; remove it")
+    if size is not None and not (isinstance(size, int) and size >= 0):
+        raise BundleError(f"no_repeat_ngram_size={size!r} in {place} is not a number of tokens; remove it")
+    options = {"repetition_penalty": penalty if penalty != 1 else None, "no_repeat_ngram": size or None}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def write_repetition(options: Mapping[str, object]) -> JsonObject:
+    """Returns the settings that `read_repetition` reads as these options."""
+    return {{"no_repeat_ngram": "no_repeat_ngram_size"}.get(name, name): value for name, value in options.items()}
 
 
 def language_model_files(config: Config) -> dict[str, object]:

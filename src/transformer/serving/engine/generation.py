@@ -35,7 +35,8 @@ class GenerationOptions:
 
     def generator(self, loaded: Generator) -> Generator:
         """Returns a generator with these options and the model of another one."""
-        return Generator(loaded.model, loaded.tokenizer, search=self.search, special_tokens=self.special_tokens)
+        search = self.search.with_defaults(loaded.search.repetition_penalty, loaded.search.no_repeat_ngram)
+        return Generator(loaded.model, loaded.tokenizer, search=search, special_tokens=self.special_tokens)
 
 
 def generation_options(options: GenerateTaskOptions) -> GenerationOptions:

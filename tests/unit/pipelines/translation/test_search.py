@@ -96,7 +96,7 @@ def test_a_loop_is_searched_again(tiny_run: Path, monkeypatch: pytest.MonkeyPatc
     assert [bool(translation.flags) for translation in translations] == [False, True, True]
     assert translations[2].flags[0].endswith("searched again without repeated 3-grams")
     assert translations[1].flags == ("the translation repeats itself",)
-    assert [(search.no_repeat_ngram, n) for search, n in searches] == [(0, 3), (3, 2)]
+    assert [(search.no_repeat_ngram, n) for search, n in searches] == [(None, 3), (3, 2)]
     unguarded = load(tiny_run, search=Search(retry_degenerate=False)).translations(["one two three"])
     assert unguarded[0].alternatives[0].pieces == translations[1].alternatives[0].pieces
 
