@@ -4,7 +4,8 @@ Each layer is measured several times, on one thread and in processor time, which
 times of a layer the least is kept. `transformer plot complexity FILE` draws the result.
 
 The two matrix products and the softmax of self-attention are timed on their own at the greatest length, too. So is
-self-attention that is restricted to a neighbourhood, by a mask and by computing the scores of the neighbours alone.
+self-attention that is restricted to a neighbourhood, by a mask and by computing the scores of the neighbours alone,
+and additive attention beside dot-product attention.
 
 Usage: python benchmarks/training/complexity.py --out FILE
 """
@@ -60,6 +61,16 @@ def restricted_attention(n: int, d: int, r: int, rounds: int) -> dict[str, float
     return least_times(parts, rounds)
 
 
+def additive_attention(n: int, d: int, rounds: int) -> dict[str, float]:
+    """Returns the least processor time of the weights of dot-product and of additive attention, in seconds."""
+    queries, keys, vector = torch.randn(n, d), torch.randn(n, d), torch.randn(d)
+    parts = {
+        "dot product": lambda: (queries @ keys.T / d**0.5).softmax(dim=-1),
+        "additive": lambda: ((queries[:, None] + keys).tanh() @ vector).softmax(dim=-1),
+    }
+    return least_times(parts, rounds)
+
+
 def least_times(parts: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Returns the least processor time of each function, in seconds; they are called in turn."""
     least = dict.fromkeys(parts, float("inf"))
@@ -100,12 +111,14 @@ def main() -> None:
                                     for d in arguments.widths],
         "restricted self-attention": [{"n": n, "d": 64, "r": 32, **restricted_attention(n, 64, 32, arguments.rounds)}
                                       for n in (256, 1024, 4096)],
+        "additive attention": [{"n": n, "d": 64, **additive_attention(n, 64, arguments.rounds)}
+                               for n in (64, 256, 1024)],
         "costs": as_json(costs),
     }  # fmt: skip
     arguments.out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for layer in TABLE:
         print(layer, facts["exponents"][layer])
-    for part in [*facts["parts of self-attention"], *facts["restricted self-attention"]]:
+    for part in [*facts["parts of self-attention"], *facts["restricted self-attention"], *facts["additive attention"]]:
         print(part)
 
 
