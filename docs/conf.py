@@ -46,13 +46,15 @@ autodoc_typehints_description_target = "documented"
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
-copybutton_prompt_text = "$ "
+copybutton_prompt_text = r">>> |\.\.\. ?|\$ "  # the button copies what follows a prompt, without outputs
+copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
 
 html_theme = "furo"
 html_title = "transformer"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["theme.js"]
 html_search_scorer = str(Path(__file__).parent / "_static" / "search_order.js")
 html_show_sourcelink = False
 html_copy_source = False

@@ -41,6 +41,18 @@ def test_page_is_accessible_and_fits_the_screen(browser: Any, name: str) -> None
         page.close()
 
 
+def test_the_theme_of_the_site_reaches_the_inspector(browser: Any) -> None:
+    """Catches a dark inspector in a light page, where the reader has chosen another theme than the system's."""
+    page = browser.new_page(color_scheme="dark")
+    page.goto((SITE / "tutorials" / "forward-and-backward.html").as_uri())
+    page.locator(".inspector iframe").first.scroll_into_view_if_needed()
+    frame = page.frame_locator(".inspector iframe").first.locator("html")
+    frame.and_(page.frame_locator(".inspector iframe").first.locator("[data-theme=dark]")).wait_for()
+    page.evaluate("document.body.dataset.theme = 'light'")
+    frame.and_(page.frame_locator(".inspector iframe").first.locator("[data-theme=light]")).wait_for()
+    page.close()
+
+
 def test_search_finds_what_engineers_ask_for(browser: Any) -> None:
     """Catches a search that needs a server, or in which decisions come before the page of a task."""
     for words, wanted in (

@@ -312,6 +312,8 @@ def test_page_waits_as_long_as_a_full_server_asks(page: Any, engine: FakeEngine)
         page.fill("#source", "More text")
         wait_for_message(page, "There are too many requests. Trying again in")
         assert page.locator("#result.stale").count() == 1
+        contrast = axe_playwright.Axe().run(page, options={"runOnly": ["color-contrast"]}).response["violations"]
+        assert contrast == [], "of the old translation"
         assert page.is_disabled("#copy")
     finally:
         engine.is_full = False

@@ -49,7 +49,7 @@ def detail_line(detail: FileDetail) -> str:
 
 def _lines(examination: Examination) -> Iterator[str]:
     sides = zip(examination.names, examination.lines, strict=True)
-    yield " and ".join(f"{printable(name)} ({lines:,} lines)" for name, lines in sides)
+    yield " and ".join(f"{printable(name)} ({lines:,} line{'' if lines == 1 else 's'})" for name, lines in sides)
     yield f"{headline(examination)}; {fit_line(examination)}"
     for test in examination.tests:
         yield printable(overlap_line(test))

@@ -174,9 +174,13 @@ function paint() {
 const themes = { dark: "light", light: "dark" };
 const darkness = window.matchMedia("(prefers-color-scheme: dark)");
 const theme = () => document.documentElement.dataset.theme ?? (darkness.matches ? "dark" : "light");
-document.getElementById("theme").addEventListener("click", () => {
-  document.documentElement.dataset.theme = themes[theme()];
+function setTheme(name) {
+  document.documentElement.dataset.theme = name;
   paint();
+}
+document.getElementById("theme").addEventListener("click", () => setTheme(themes[theme()]));
+window.addEventListener("message", ({ source, data }) => { // from a page that has this one in a frame
+  if (source === window.parent && Object.hasOwn(themes, data?.theme)) setTheme(data.theme);
 });
 darkness.addEventListener("change", paint);
 window.addEventListener("hashchange", showPage);
