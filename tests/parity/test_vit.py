@@ -77,6 +77,21 @@ def test_images_are_made_ready_as_by_transformers(channels: tuple[float, ...], t
     close(processor.normalize([processor.read(tmp_path / "photo.png")]), expected["pixel_values"])
 
 
+def test_nested_settings_of_images_are_read(tmp_path: Path) -> None:
+    """Catches processor_config.json, which transformers 5 reads, ignored, and faults in it unnoticed."""
+    ViTModel(ViTConfig(**SIZES)).save_pretrained(tmp_path)
+    means = [0.1] * SIZES.get("num_channels", 3)
+    settings = {"image_processor_type": "ViTImageProcessor", "image_mean": means, "image_std": [0.2] * len(means)}
+    nested = tmp_path / "processor_config.json"
+    nested.write_text(json.dumps({"image_processor": settings}), encoding="utf-8")
+    (tmp_path / "preprocessor_config.json").write_text('{"image_mean": [9], "image_std": [9]}', encoding="utf-8")
+    config = read_published(tmp_path).config.model_dump()
+    assert (config["mean"], config["deviation"]) == ((0.1,), (0.2,))
+    nested.write_text(json.dumps({"image_processor": {**settings, "do_pad": True}}), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"[ /]processor_config.json: do_pad=True is not known"):
+        read_published(tmp_path)
+
+
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
     """Catches a head that is silently ignored, and pickled weights."""
     with pytest.raises(BundleError, match="architectures='ViTForMaskedImageModeling' is not known"):

@@ -1,22 +1,33 @@
 """Recognition of models that other programs wrote, by the names of their files."""
 
+import json
 from pathlib import Path
 from typing import Final
 
+from transformer.config import JsonObject
 from transformer.errors import BundleError
 
 ORIGINAL: Final = "give the Hugging Face folder that it was made of"
 GGUF_WAY: Final = (
-    "AutoModelForCausalLM.from_pretrained('{folder}', gguf_file='{file}').save_pretrained('OUT') of transformers "
-    "writes a folder that is read, and AutoTokenizer in the same way its tokenizer"
+    "m = AutoModelForCausalLM.from_pretrained('{folder}', gguf_file='{file}', dtype='float32'); m.hf_quantizer = None; "
+    "del m.config.quantization_config; m.save_pretrained('OUT'); "
+    "AutoTokenizer.from_pretrained('{folder}', gguf_file='{file}').save_pretrained('OUT') in transformers 5 (with gguf "
+    "and accelerate) writes a folder that is read"
 )
+ADAPTER: Final = "adapter_config.json"
+ADAPTED: Final = {
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM", "SEQ_CLS": "AutoModelForSequenceClassification",
+    "FEATURE_EXTRACTION": "AutoModel",
+}  # fmt: skip
+"""Classes of transformers for the tasks of adapters; others continue texts."""
 FORMATS: Final = (
     (("*.gguf",), "of llama.cpp (GGUF)", f"{ORIGINAL}, or convert it: {GGUF_WAY}"),
     (("decoder.yml", "*.npz"), "of Marian NMT", "give its folder of the Hub (Helsinki-NLP/...), or convert "
      "it where you trust it: convert_marian_to_pytorch.py of transformers 4"),
     (("*vocabulary.json", "*vocabulary.txt"), "of CTranslate2", ORIGINAL),
-    (("adapter_config.json",), "an adapter (PEFT) without its base model", "merge the two: "
-     "AutoPeftModelForCausalLM.from_pretrained('{folder}').merge_and_unload().save_pretrained('OUT')"),
+    ((ADAPTER,), "that is an adapter (PEFT) alone", "merge it into its base model: PeftModel"
+     ".from_pretrained({base_class}.from_pretrained('{base}'), '{folder}').merge_and_unload().save_pretrained('OUT'); "
+     "AutoTokenizer.from_pretrained('{base}').save_pretrained('OUT') in peft and transformers"),
     (("params.json", "consolidated.*"), "Meta's release of Llama", "give the Hugging Face folder of the same model"),
     (("*.onnx",), "for ONNX Runtime", ORIGINAL),
     (("tf_model.h5",), "of TensorFlow", "convert it: AutoModel.from_pretrained('{folder}', from_tf=True)"
@@ -53,8 +64,21 @@ def describe_other_format(path: Path) -> str | None:
             file = next((name for name in names if Path(name).match(pattern)), None)
             if file is not None:
                 what = f"has {file}, a model {program}," if folder == path else f"is a model {program},"
-                return f"{path} {what} which is not read; {remedy.format(folder=folder, file=file)}"
+                remedy = remedy.format(folder=folder, file=file, **_base_model(folder))
+                return f"{path} {what} which is not read; {remedy}"
     return None
+
+
+def _base_model(folder: Path) -> dict[str, str]:
+    """Returns the base model that an adapter names, and the class of transformers that loads it for its task."""
+    try:
+        config: JsonObject = json.loads((folder / ADAPTER).read_bytes())
+    except (OSError, ValueError):
+        config = {}
+    return {
+        "base": str(config.get("base_model_name_or_path") or "BASE MODEL"),
+        "base_class": ADAPTED.get(str(config.get("task_type")), "AutoModelForCausalLM"),
+    }
 
 
 def check_is_folder(path: Path) -> None:

@@ -21,6 +21,9 @@ from transformer.interfaces import ExampleGroup
 from transformer.text.lines import Invalid
 from transformer.tokenizers.base import Tokenizer
 
+MAX_SHOWN = 10
+"""Number of labels that a message lists."""
+
 
 def read_rows(
     paths: Sequence[Path],
@@ -139,7 +142,9 @@ def label_ids(labels: Sequence[str], known: Sequence[str], where: str) -> NDArra
     unknown = Counter(label for label in labels if label not in numbers)
     if unknown:
         label, times = unknown.most_common(1)[0]
+        shown = ", ".join(known[:MAX_SHOWN]) + ", ..." * (len(known) > MAX_SHOWN)
         raise DataError(
-            f"{where}: label {label!r} ({times} times) is not one of the model's ({', '.join(known)}); check the labels"
+            f"{where}: label {label!r} ({times} times) is not one of the model's {len(known)} ({shown}); "
+            "check the labels"
         )
     return np.array([numbers[label] for label in labels], np.int64)

@@ -1,5 +1,6 @@
 """Running text in windows (blocks) of tokens, for language modelling."""
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,12 +13,39 @@ from numpy.typing import NDArray
 from transformer.data.batch import WindowBatch
 from transformer.errors import DataError
 from transformer.interfaces import ExampleGroup
-from transformer.text.lines import Invalid, read_running_text
+from transformer.text.lines import Invalid, open_bytes, read_running_text
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
 
 COUNTED_TOKENS: Final = 1 << 20
 """Tokens that are counted at a time."""
+
+
+CHATS: Final = ("messages", "conversations")
+"""Keys by which chats are recognized."""
+MAX_FIRST_LINE: Final = 1 << 20
+"""Size in bytes up to which the first line of a file is looked at."""
+
+
+def check_is_text(path: Path) -> None:
+    """Checks that a file does not hold chats as JSON lines, which would be learned as JSON.
+
+    Raises:
+        DataError: It does.
+    """
+    if not path.is_file():
+        return  # which is reported elsewhere
+    with open_bytes(path) as file:
+        line = file.read(MAX_FIRST_LINE).partition(b"\n")[0]
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return
+    if key := next((key for key in CHATS if isinstance(row, dict) and key in row), None):
+        raise DataError(
+            f"{path} holds chats as JSON ({key}), not text; write each by the model's template with "
+            "apply_chat_template(..., tokenize=False) of transformers, and read the file with data.special_tokens"
+        )
 
 
 def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[str]:

@@ -118,6 +118,11 @@ def _read_vocabulary(files: Mapping[str, bytes]) -> str:
         raise
     except Exception as error:  # the library raises plain Exception
         raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged; copy it again") from error
+    if pieces := sorted(name for name in files if name.endswith(".model")):
+        raise BundleError(
+            f"there is {pieces[0]}, but no {TOKENIZER_FILE}, which is read; AutoTokenizer.from_pretrained('FOLDER')"
+            ".save_pretrained('FOLDER') of transformers writes it"
+        )
     raise BundleError(
         f"there is no {TOKENIZER_FILE}, nor {VOCAB_TXT}, nor {VOCAB_JSON} with {MERGES_TXT}; copy the whole folder "
         "(AutoTokenizer of transformers writes tokenizer.json)"

@@ -1,5 +1,6 @@
 """Tasks refuse data and models that cannot be used, with the reason and a remedy."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from inspected import tiny
 from samples import digit_pairs, idx, write_lines
 from transformer.bundle import Bundle, save_bundle
 from transformer.data.images import ImageFolder, ImageProcessor
+from transformer.data.labelled import label_ids
+from transformer.data.windows import check_is_text
 from transformer.errors import BundleError, ConfigError, DataError
 from transformer.models import family
 from transformer.run.fine_tuning import load_pretrained
@@ -80,6 +83,30 @@ def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:
         tmp_path, {**base, "examples": str(empty), "validation_examples": str(two)}, "leaves nothing", DataError, **kind
     )
     refused(tmp_path, {**base, "examples": str(two), "validation_examples": str(other)}, "label 'z'", DataError, **kind)
+
+
+def test_labels_that_are_not_classes(tmp_path: Path) -> None:
+    """Catches hundreds of numbers in a message, ratings that are refused, and several labels in one."""
+    numbers = write_lines(tmp_path / "numbers.tsv", [f"text {n}\t{n / 7:.3f}" for n in range(60)])
+    data: dict[str, Any] = {"task": "classification", "examples": str(numbers)}
+    kind = {"tokenizer": {"kind": "characters"}}
+    refused(tmp_path, data, r"numbers as labels, .* \(regression\) is not known; give classes", DataError, **kind)
+    with pytest.raises(DataError, match=r"not one of the model's 40 \(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.\)"):
+        label_ids(["x"], [str(n) for n in range(40)], "here")
+    joined = [f"a {n}\t{('1.5', 'b', '1.5,b', 'c, d')[n % 4]}" for n in range(80)]
+    data["examples"] = str(write_lines(tmp_path / "joined.tsv", joined))
+    notes = prepare_data(parse_recipe({"data": data, **kind}), tmp_path / "prepared", quiet=True).notes
+    assert [note for note in notes if "'1.5,b' is learned as a label of its own" in note]
+    assert not [note for note in notes if "c, d" in note]
+
+
+def test_chats_are_not_learned_as_text(tmp_path: Path) -> None:
+    """Catches a model that learns to write JSON, and other JSON that is refused."""
+    chat = write_lines(tmp_path / "chat.jsonl", [json.dumps({"messages": [{"role": "user", "content": "Hi"}]})] * 40)
+    data = {"task": "language-model", "text": str(chat)}
+    refused(tmp_path, data, "holds chats as JSON .*apply_chat_template", DataError, model={"family": "gpt"})
+    check_is_text(write_lines(tmp_path / "other", ['{"a": 1}']))
+    check_is_text(write_lines(tmp_path / "list", ["[1]"]))
 
 
 def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:

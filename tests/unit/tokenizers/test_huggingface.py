@@ -118,6 +118,8 @@ def test_tokenizers_that_are_none() -> None:
     """Catches a folder without a tokenizer, a damaged one, and one that cannot be written."""
     with pytest.raises(BundleError, match=r"there is no tokenizer\.json, nor vocab\.txt"):
         read_special_token_ids({}, {})
+    with pytest.raises(BundleError, match=r"there is spiece\.model, but no tokenizer\.json.* AutoTokenizer"):
+        read_special_token_ids({"spiece.model": b"", "config.json": b"{}"}, {})
     with pytest.raises(BundleError, match=r"lacks \[UNK\], \[CLS\] or \[SEP\]"):
         read_tokenizer({"vocab.txt": b"a\nb\n"}, DEFAULT_SPECIAL_TOKENS)
     with pytest.raises(DataError, match=r"not a tokenizer\.json"):

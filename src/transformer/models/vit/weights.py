@@ -31,6 +31,8 @@ SETTINGS: Final = {
     "attention_dropout": ("attention_probs_dropout_prob", 0.0),
 }  # fmt: skip
 PROCESSOR: Final = "preprocessor_config.json"
+NESTED_PROCESSOR: Final = "processor_config.json"
+"""File that transformers 5 writes and reads instead, with the settings below `image_processor`."""
 CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
 PROCESSED: Final[dict[str, tuple[object, ...]]] = {
     "do_convert_rgb": (None, True, False), "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,),
@@ -47,17 +49,19 @@ def read_settings(published: JsonObject, names: Collection[str], files: Mapping[
         our_name: setting(published, our_name, default)
         for our_name, default in (("image_size", 224), ("patch_size", 16))
     }
-    processor: JsonObject = json.loads(files.get(PROCESSOR, b"{}"))
+    nested: JsonObject = json.loads(files.get(NESTED_PROCESSOR, b"{}")).get("image_processor") or {}
+    processor: JsonObject = nested or json.loads(files.get(PROCESSOR, b"{}"))
+    place = NESTED_PROCESSOR if nested else PROCESSOR
     check_settings(published, {"problem_type": (None, "single_label_classification"), "is_causal": (False, None)})
     check_architectures(published, ARCHITECTURES)
     check_heads(published, names, {"ViTForImageClassification": ["classifier.weight"]})
     more = {name: (False, None) for name in processor if name.startswith("do_") and name not in PROCESSED}
-    check_settings(processor, {**PROCESSED, **more}, PROCESSOR)
+    check_settings(processor, {**PROCESSED, **more}, place)
     wanted = sizes["image_size"] if isinstance(sizes["image_size"], list) else [sizes["image_size"]] * 2
     size = processor.get("size", wanted)
     made = [size["height"], size["width"]] if isinstance(size, dict) and "height" in size else size
     if (made if isinstance(made, list) else [made] * 2) != list(wanted):
-        raise BundleError(f"size={size!r} in {PROCESSOR} is not image_size={sizes['image_size']!r}, which is not known")
+        raise BundleError(f"size={size!r} in {place} is not image_size={sizes['image_size']!r}, which is not known")
     if "vit.embeddings.mask_token" in names:
         raise BundleError("embeddings.mask_token: models that guess masked patches are not known")
     has_pooler = "vit.pooler.dense.weight" in names

@@ -1,6 +1,7 @@
 """Text classification, and the base of tasks whose examples are rows of two columns."""
 
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +112,29 @@ HEADER_NAMES: Final = frozenset({"label", "labels", "class", "category", "sentim
 """Usual names of the label column, by which a header line is detected."""
 
 
+MAX_NUMBERS: Final = 20
+"""Number of labels up to which numbers with a fraction are classes, such as ratings."""
+
+
+def are_measurements(labels: Collection[str]) -> bool:
+    """Whether labels are numbers to be predicted, not classes: many, and some with a fraction."""
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return False
+    return len(numbers) > MAX_NUMBERS and not all(number.is_integer() for number in numbers)
+
+
+def joined_labels(labels: Collection[str]) -> list[str]:
+    """Returns the labels that consist of several others, such as `a,b` beside `a` and `b`."""
+    return [
+        label
+        for label in labels
+        for mark in ",;|"
+        if mark in label and all(part.strip() in labels for part in label.split(mark))
+    ]
+
+
 class LabelTask(RowTask):
     """Predicts the label of a text."""
 
@@ -126,6 +150,15 @@ class LabelTask(RowTask):
         counts = Counter(label for _, label in rows)
         if headers := [label for label, count in counts.items() if count == 1 and label.lower() in HEADER_NAMES]:
             raise DataError(f"{self._data.name}: the label {headers[0]!r} occurs once, as in a header; remove its line")
+        if are_measurements(counts):
+            raise DataError(
+                f"{self._data.name} has {len(counts)} numbers as labels, such as {next(iter(counts))}; predicting "
+                "numbers (regression) is not known; give classes"
+            )
+        joined = [
+            f"the label {label!r} is learned as a label of its own; a text has one label here"
+            for label in joined_labels(counts)[:1]
+        ]
         base_labels = known_labels(base_bundle)
         labels = base_labels if set(base_labels) == set(counts) else tuple(sorted(counts))
         if len(labels) < 2:
@@ -152,7 +185,8 @@ class LabelTask(RowTask):
         facts = {"texts": len(rows), "held_out": len(held_out), "cut": texts[0].n_truncated, "labels": dict(counts)}
         return TaskData(
             config=config, text=tokenizers, objective=self.objective, train=train, validation=validation, rows=table,
-            facts=facts, notes=self.notes(), fallback_shares={"text": texts[0].fallback_share}, loss_unit="texts",
+            facts=facts, notes=[*self.notes(), *joined], fallback_shares={"text": texts[0].fallback_share},
+            loss_unit="texts",
         )  # fmt: skip
 
     def objective(self, model: nn.Module, settings: TrainingSettings) -> nn.Module:

@@ -15,7 +15,14 @@ from transformer.data.config import as_list
 from transformer.data.fingerprint import FileSnapshot, combined_checksum
 from transformer.data.progress import Progress
 from transformer.data.task_configs import TextConfig
-from transformer.data.windows import WindowDataset, count_fallback, open_tokens, running_text, write_tokens
+from transformer.data.windows import (
+    WindowDataset,
+    check_is_text,
+    count_fallback,
+    open_tokens,
+    running_text,
+    write_tokens,
+)
 from transformer.errors import ConfigError, DataError
 from transformer.models.kinds import EncoderConfig, EncoderDecoderConfig, LanguageModelConfig
 from transformer.run.defaults import CompleteRecipe, TaskDefaults
@@ -77,6 +84,8 @@ class TextTask(Task[TextModel]):
         self._folder = PreparedDataCache(Path(data.prepared) if data.prepared else folder)
         self._paths = [Path(path) for path in as_list(data.text)]
         self._held_out = [Path(path) for path in as_list(data.validation_text)]
+        for path in (*self._paths, *self._held_out):
+            check_is_text(path)
         self._snapshot = FileSnapshot([*self._paths, *self._held_out])
         progress("checking the files", 0, None)
         self.checksums = {"data.text": combined_checksum(data.text)}
