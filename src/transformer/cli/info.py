@@ -120,7 +120,10 @@ def _model(path: Path) -> ModelFacts:
 
 
 def _print_model(described: ModelFacts) -> None:
-    _table("model", described["model"])
+    facts = described["model"]
+    if facts.get("encoder_layers") and facts.get("decoder_layers"):
+        facts = {name: value for name, value in facts.items() if name != "N"}  # which neither stack then has
+    _table("model", facts)
     shared = {name: f"shared with {owner}" for name, owner in described["shared"].items()}
     _table("parameters", {**{name: f"{size:,}" for name, size in described["parameters"].items()}, **shared})
     flops = {name: f"{value / 1e6:,.2f} million" for name, value in described["flops_per_token"].items()}
