@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -39,7 +39,7 @@ class QueuedItem:
     number: int = field(default_factory=lambda: next(_numbers))
     added: float = field(default_factory=time.monotonic)
     attempts: int = 0
-    rank: int = 0
+    rank: float = 0.0
 
     def __lt__(self, other: "QueuedItem") -> bool:
         return (self.rank, self.number) < (other.rank, other.number)
@@ -144,11 +144,13 @@ class _Client:
 
     Attributes:
         waiting: Heaps of items by the key of their batch, none of them empty.
-        n_taken: Estimated number of tokens of the items that were taken since the client last had none.
+        n_waiting: Number of waiting items of each request.
+        n_taken: Estimated number of tokens that each request would have got by now at equal speed.
     """
 
     waiting: dict[BatchKey, list[QueuedItem]] = field(default_factory=dict[BatchKey, list[QueuedItem]])
-    n_taken: int = 0
+    n_waiting: Counter["PendingRequest"] = field(default_factory=Counter["PendingRequest"])
+    n_taken: float = 0.0
 
 
 class FairQueue:
@@ -174,6 +176,7 @@ class FairQueue:
         """Adds all items of a request."""
         client = self._clients.setdefault(request.job.client, _Client())
         waiting = client.waiting.setdefault(request.key, [])
+        client.n_waiting[request] = len(request.items)
         rank = client.n_taken + sum(item.tokens for item in request.items)
         for item in request.items:
             item.rank = rank
@@ -194,6 +197,7 @@ class FairQueue:
         if client and request.key in client.waiting:
             client.waiting[request.key] = self._without(client.waiting[request.key], request)
             heapify(client.waiting[request.key])
+            del client.n_waiting[request]
             self._remove_if_empty(name, request.key)
 
     def requests(self) -> set[PendingRequest]:
@@ -229,7 +233,10 @@ class FairQueue:
                     return
                 item = heappop(waiting)
                 n_tokens, n_taken = n_tokens + item.tokens, n_taken + 1
-                client.n_taken += item.tokens
+                client.n_taken += item.tokens / len(client.n_waiting)
+                client.n_waiting[item.request] -= 1
+                if not client.n_waiting[item.request]:
+                    del client.n_waiting[item.request]
                 self._clients.move_to_end(name)
                 self._remove_if_empty(name, key)
                 yield item
