@@ -48,6 +48,12 @@ LLAMAS: dict[str, dict[str, Any]] = {
         "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
     },
+    "slowed down for long texts": {
+        "rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 20.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 24,
+        },
+    },
 }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ from transformer.blocks.positional import LearnedPositions, NoPositions, Positio
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.readout import ReadoutEncoder, ReadoutLayer
 from transformer.blocks.residual import ResidualConnection
-from transformer.blocks.rotary import RotaryAttention, RotaryPositions
+from transformer.blocks.rotary import FrequencyScaling, RotaryAttention, RotaryPositions
 
 DecoderBlock = DecoderLayer
 """Another name of `DecoderLayer`."""
@@ -52,6 +52,7 @@ __all__ = [
     "Encoder",
     "EncoderLayer",
     "FeedForwardBlock",
+    "FrequencyScaling",
     "GatedFeedForward",
     "InputEmbedding",
     "KeyValueCache",

@@ -1,5 +1,9 @@
 """Rotary position embeddings (RoPE): queries and keys are rotated by angles that depend on their positions."""
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -8,6 +12,38 @@ from transformer.blocks.aliases import keyword_aliases
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention
 from transformer.blocks.cache import KeyValueCache
 from transformer.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FrequencyScaling:
+    """Slower rotations for texts that are longer than those of the pre-training, as in Llama 3.1.
+
+    Pairs that turn less than `low` times within `seq_len` positions are slowed down by `factor`. Those that turn more
+    than `high` times stay, and the speed of those in between is interpolated.
+
+    Args:
+        factor: Divisor of the low frequencies, at least 1.
+        low: Number of turns below which a frequency is low.
+        high: Number of turns above which a frequency stays; more than `low`.
+        seq_len: Number of positions of the pre-training.
+
+    Source: the authors' code of Llama 3.1; `rope_type` "llama3" of `transformers`.
+    """
+
+    factor: float
+    low: float
+    high: float
+    seq_len: int
+
+    def __post_init__(self) -> None:
+        if self.factor < 1 or not 0 < self.low < self.high or self.seq_len < 1:
+            raise ConfigError(f"{self} slows nothing down; choose factor >= 1, 0 < low < high and seq_len >= 1")
+
+    def __call__(self, frequencies: Float[Tensor, " F"]) -> Float[Tensor, " F"]:
+        """Returns the scaled frequencies, in radians a position."""
+        turns = self.seq_len * frequencies / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return kept * frequencies + (1 - kept) * frequencies / self.factor
 
 
 class RotaryPositions(nn.Module):
@@ -21,6 +57,7 @@ class RotaryPositions(nn.Module):
         d_k: Width of a head, even.
         seq_len: Number of positions.
         base: Base of the frequencies.
+        scaling: Function that changes the frequencies, such as `FrequencyScaling`.
 
     Raises:
         ConfigError: `d_k` is odd.
@@ -31,12 +68,20 @@ class RotaryPositions(nn.Module):
     cosines: Tensor
     sines: Tensor
 
-    def __init__(self, d_k: int, seq_len: int, base: float = 10000.0) -> None:
+    def __init__(
+        self,
+        d_k: int,
+        seq_len: int,
+        base: float = 10000.0,
+        *,
+        scaling: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
         if d_k % 2:
             raise ConfigError(f"d_k={d_k} is odd, but features are rotated in pairs; choose an even width of heads")
         self.seq_len = seq_len
         frequency = base ** (-torch.arange(0, d_k, 2, dtype=torch.float64) / d_k)
+        frequency = frequency if scaling is None else scaling(frequency)
         angle = torch.outer(torch.arange(seq_len, dtype=torch.float64), frequency)
         for name, table in (("cosines", angle.cos()), ("sines", angle.sin())):
             self.register_buffer(name, table.to(torch.get_default_dtype()), persistent=False)

@@ -12,6 +12,7 @@ from transformer.blocks import (
     CausalDecoder,
     CausalDecoderLayer,
     FeedForwardBlock,
+    FrequencyScaling,
     GatedFeedForward,
     LearnedPositions,
     LinearBias,
@@ -99,6 +100,8 @@ def test_wrong_heads_and_biases_are_refused() -> None:
         MultiHeadAttention(D, 4, kv_heads=3)
     with pytest.raises(ConfigError, match="bias='some' is unknown"):
         MultiHeadAttention(D, 4, bias="some")
+    with pytest.raises(ConfigError, match=r"low=4.0, high=1.0, .* slows nothing down"):
+        FrequencyScaling(8.0, 4.0, 1.0, 10)
     with pytest.raises(ConfigError, match="d_k=3 is odd"):
         RotaryPositions(3, 10)
     with pytest.raises(ConfigError, match="length=11 exceeds seq_len=10"):

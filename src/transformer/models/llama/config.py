@@ -4,8 +4,18 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from transformer.config import Config as Values
 from transformer.config import Layers
 from transformer.models.kinds import Dropout, LanguageModelConfig
+
+
+class RopeScaling(Values):
+    """Slower rotations for long texts, as in Llama 3.1; see `FrequencyScaling`."""
+
+    factor: float = Field(ge=1, description="divisor of the low frequencies")
+    low: float = Field(default=1.0, gt=0, description="number of turns below which a frequency is low")
+    high: float = Field(default=4.0, gt=0, description="number of turns above which a frequency stays; more than low")
+    seq_len: int = Field(ge=1, description="number of positions of the pre-training")
 
 
 class LlamaConfig(LanguageModelConfig):
@@ -30,6 +40,7 @@ class LlamaConfig(LanguageModelConfig):
         default=False, description="use biases in the linear layers of the feed-forward networks"
     )
     base: float = Field(default=10000.0, gt=0, description="base of the rotary position frequencies (RoPE theta)")
+    scaling: RopeScaling | None = Field(default=None, description="slower rotations for long texts; none if not set")
     eps: float = Field(default=1e-6, gt=0, description="epsilon of RMS normalization")
     dropout: Dropout = 0.0
     attention_dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability of attention weights")

@@ -7,6 +7,7 @@ from torch import nn
 from transformer.blocks import (
     CausalDecoder,
     CausalDecoderLayer,
+    FrequencyScaling,
     GatedFeedForward,
     InputEmbedding,
     NoPositions,
@@ -32,7 +33,8 @@ def build(config: LlamaConfig) -> LanguageModel:
     if config.vocab_size is None:
         raise ConfigError("model.vocab_size is not set; give the tokenizer's vocabulary size")
     norm = partial(RMSNormalization, eps=config.eps)
-    rotation = RotaryPositions(config.d_k or config.d_model // config.h, config.seq_len, config.base)
+    scaling = FrequencyScaling(**config.scaling.model_dump()) if config.scaling else None
+    rotation = RotaryPositions(config.d_k or config.d_model // config.h, config.seq_len, config.base, scaling=scaling)
 
     def layer() -> CausalDecoderLayer:
         attention = RotaryAttention(

@@ -26,23 +26,36 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
+SCALED: Final = {
+    "llama3": {"factor": "factor", "low_freq_factor": "low", "high_freq_factor": "high",
+               "original_max_position_embeddings": "seq_len"},
+}  # fmt: skip
+"""Published settings of each scaling of the rotary frequencies, and their names here."""
+
+
 def read_settings(published: JsonObject, *_: object) -> dict[str, object]:
     """Reads the base of the rotary frequencies and checks the other settings."""
     check_architectures(published, ARCHITECTURES)
     check_settings(published, {"pretraining_tp": (1, None), "hidden_act": ("silu",), "is_causal": (True, None)})
     rope = (published.get("rope_parameters") or {}) | (published.get("rope_scaling") or {})
-    check_settings(rope, {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1.0, None)})
-    if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor"}:
+    kinds = "default", *SCALED
+    check_settings(rope, {"rope_type": kinds, "type": kinds, "partial_rotary_factor": (1.0, None)})
+    kind = rope.get("rope_type", rope.get("type"))
+    if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor", *SCALED.get(kind, ())}:
         raise BundleError(
             f"config.json: {', '.join(sorted(more))}: rotary positions with more than rope_theta are not known; "
             f"{OTHER_PROGRAM}"
         )
-    return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0))}
+    scaling = {ours: rope[theirs] for theirs, ours in SCALED.get(kind, {}).items() if theirs in rope}
+    return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0)), "scaling": scaling or None}
 
 
 def write_settings(config: LlamaConfig) -> dict[str, object]:
     """Returns the settings that `read_settings` reads."""
-    rope = {"rope_theta": config.base, "rope_type": "default"}
+    rope: dict[str, object] = {"rope_theta": config.base, "rope_type": "default"}
+    if config.scaling:
+        scaling = config.scaling.model_dump()
+        rope |= {"rope_type": "llama3", **{theirs: scaling[ours] for theirs, ours in SCALED["llama3"].items()}}
     return {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "rope_parameters": rope}
 
 
