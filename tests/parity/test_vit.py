@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import ViTConfig, ViTForImageClassification, ViTForMaskedImageModeling, ViTImageProcessorPil, ViTModel
+from transformers import (
+    BitImageProcessorPil,
+    DeiTImageProcessorPil,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTForMaskedImageModeling,
+    ViTImageProcessorPil,
+    ViTModel,
+)
 
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized
 from transformer.bundle import Bundle
 from transformer.bundle.huggingface import read_published, write_published
-from transformer.data.images import ImageProcessor
 from transformer.errors import BundleError
 from transformer.models import family
 from transformer.models.vit.model import Vit
+from transformer.pipelines.classification import image_processor
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 37, "image_size": 12,
@@ -59,21 +67,29 @@ def test_hidden_states_and_heads_are_those_of_transformers(name: str, tmp_path: 
             close(actual_output, expected_output)
 
 
-@pytest.mark.parametrize("channels", [(0.5,), (0.485, 0.456, 0.406)])
-def test_images_are_made_ready_as_by_transformers(channels: tuple[float, ...], tmp_path: Path) -> None:
-    """Catches another size, scale, mean or order of channels in an export, or after a round trip."""
+@pytest.mark.parametrize(
+    ("settings", "reference"),
+    [
+        ({"mean": (0.5,)}, ViTImageProcessorPil),
+        ({"mean": (0.485, 0.456, 0.406), "resampling": "lanczos"}, ViTImageProcessorPil),
+        ({"resized": (14, 20), "resampling": "bicubic"}, DeiTImageProcessorPil),
+        ({"resized": 17, "resampling": "bicubic"}, BitImageProcessorPil),
+    ],
+    ids=["stretched", "by channel", "center", "center by the shorter edge"],
+)
+def test_images_are_made_ready_as_by_transformers(settings: dict[str, Any], reference: Any, tmp_path: Path) -> None:
+    """Catches another size, filter, crop, scale, mean or order of channels in an export, or after a round trip."""
     model_family = family("vit")
     config = model_family.config.model_validate(
-        {"image_size": (10, 15), "patch_size": (5, 5), "channels": 3, "d_model": 8, "N": 2, "h": 2, "mean": channels}
+        {"image_size": (10, 15), "patch_size": (5, 5), "channels": 3, "d_model": 8, "N": 2, "h": 2, **settings}
     )
     write_published(Bundle(config, model_family.build(config), None), tmp_path / "hf")
     pixels = np.random.default_rng(1).integers(0, 256, (40, 31, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
-    restored = read_published(tmp_path / "hf").config.model_dump()
-    processor = ImageProcessor(restored["image_size"], restored["channels"], restored["mean"], restored["deviation"])
-    expected = ViTImageProcessorPil.from_pretrained(tmp_path / "hf")(
-        Image.open(tmp_path / "photo.png"), return_tensors="pt"
-    )
+    restored = read_published(tmp_path / "hf").config
+    assert restored.model_dump() == config.model_dump()
+    processor = image_processor(restored)
+    expected = reference.from_pretrained(tmp_path / "hf")(Image.open(tmp_path / "photo.png"), return_tensors="pt")
     close(processor.normalize([processor.read(tmp_path / "photo.png")]), expected["pixel_values"])
 
 

@@ -65,7 +65,16 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 class ImageProcessor:
     """Image preprocessing: reads image files, and resizes and normalizes their pixels."""
 
-    def __init__(self, size: tuple[int, int], channels: int, mean: Sequence[float], deviation: Sequence[float]) -> None:
+    def __init__(
+        self,
+        size: tuple[int, int],
+        channels: int,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        *,
+        resized: tuple[int, int] | int | None = None,
+        resampling: str = "bilinear",
+    ) -> None:
         """Creates the processor.
 
         Args:
@@ -73,8 +82,12 @@ class ImageProcessor:
             channels: 1 for greyscale, 3 for colour.
             mean: Mean of each channel, or of all channels, for pixels from 0 to 1.
             deviation: Standard deviation of each channel, or of all channels.
+            resized: Height and width to which an image is resized before its center is cropped, or its shorter edge,
+                which keeps the proportions; `size` if None.
+            resampling: Filter of the resizing, a name of Pillow in lower case.
         """
         self.size, self.channels = size, channels
+        self.resized, self.resampling = size if resized is None else resized, resampling
         self._mean, self._deviation = (np.array(values, np.float32)[:, None, None] for values in (mean, deviation))
 
     def normalize(self, pixels: Sequence[NDArray[np.uint8]]) -> Float[Tensor, "B C height width"]:
@@ -103,10 +116,20 @@ class ImageProcessor:
             from PIL import Image, ImageOps
 
             upright = ImageOps.exif_transpose(image)
-            resized = upright.convert("L" if self.channels == GREY_CHANNELS else "RGB")
-            resized = resized.resize((width, height), Image.Resampling.BILINEAR)
-        pixels = np.asarray(resized, np.uint8)
+            converted = upright.convert("L" if self.channels == GREY_CHANNELS else "RGB")
+            to_height, to_width = self._resized_size(converted.height, converted.width)
+            if to_height * to_width > MAX_PIXELS:
+                raise DataError(f"{path} is too long and narrow to be resized by its shorter edge; crop it")
+            resized = converted.resize((to_width, to_height), Image.Resampling[self.resampling.upper()])
+        top, left = (to_height - height) // 2, (to_width - width) // 2
+        pixels = np.asarray(resized, np.uint8)[top : top + height, left : left + width]
         return pixels[None] if self.channels == GREY_CHANNELS else pixels.transpose(2, 0, 1)
+
+    def _resized_size(self, height: int, width: int) -> tuple[int, int]:
+        if isinstance(self.resized, tuple):
+            return self.resized
+        shorter = min(height, width)
+        return self.resized * height // shorter, self.resized * width // shorter
 
 
 def check_image(path: Path) -> None:

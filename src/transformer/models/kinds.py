@@ -110,3 +110,5 @@ class ImageEncoderConfig(LabellingConfig):
         channels: int
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
+        resized: tuple[int, int] | int | None
+        resampling: str

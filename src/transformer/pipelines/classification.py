@@ -282,7 +282,14 @@ def encode_masked(tokenizer: Tokenizer, text: str, limit: int) -> tuple[list[int
 
 def image_processor(config: ImageEncoderConfig) -> ImageProcessor:
     """Returns the preprocessing of the images that a model reads."""
-    return ImageProcessor(config.image_size, config.channels, config.mean, config.deviation)
+    return ImageProcessor(
+        config.image_size,
+        config.channels,
+        config.mean,
+        config.deviation,
+        resized=config.resized,
+        resampling=config.resampling,
+    )
 
 
 def model_labels(config: LabellingConfig) -> tuple[str, ...]:

@@ -42,8 +42,16 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
         from_published(table, many)
     with pytest.raises(BundleError, match="rescale_factor=2 is not known"):
         VIT.read_settings({}, [], {"preprocessor_config.json": b'{"rescale_factor": 2}'})
-    for wrong in (b'{"do_normalize": false}', b'{"do_center_crop": true}', b'{"resample": 3}', b'{"size": 99}'):
-        with pytest.raises(BundleError, match="is not"):
+    for wrong, message in (
+        (b'{"do_normalize": false}', "do_normalize=False is not known"),
+        (b'{"do_center_crop": true, "crop_size": 99}', "crop_size=99 in .* is not image_size=224"),
+        (b'{"resample": 9}', "resample=9 is not known"),
+        (b'{"size": 99}', "size=99 in .* is not image_size=224"),
+        (b'{"size": {"shortest_edge": 256}}', "size=.* is not image_size=224"),
+        (b'{"size": {"longest_edge": 256}, "do_center_crop": true}', "only height and width or shortest_edge"),
+        (b'{"image_processor_type": "DeiTImageProcessor", "resample": 3}', "crop_size, do_center_crop, .* missing"),
+    ):
+        with pytest.raises(BundleError, match=message):
             VIT.read_settings({}, [], {"preprocessor_config.json": wrong})
     with pytest.raises(BundleError, match="architectures='BertForTokenClassification' is not known"):
         BERT.read_settings({"architectures": ["BertForTokenClassification"]}, [], {})

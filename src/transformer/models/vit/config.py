@@ -16,6 +16,14 @@ class VitConfig(ImageEncoderConfig):
     family: Literal["vit"] = "vit"
     image_size: Pair = Field(default=(224, 224), description="image height and width in pixels")
     patch_size: Pair = Field(default=(16, 16), description="patch height and width in pixels")
+    resized: Pair | int | None = Field(
+        default=None,
+        description="size to which images are resized before their center is cropped to image_size: height and width, "
+        "or the shorter edge, which keeps the proportions; image_size if not set",
+    )
+    resampling: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"] = Field(
+        default="bilinear", description="filter of the resizing"
+    )
     channels: int = Field(default=3, ge=1, description="number of image channels: 3 for RGB, 1 for grayscale")
     mean: tuple[float, ...] = Field(
         default=(0.5,),
@@ -52,6 +60,11 @@ class VitConfig(ImageEncoderConfig):
             raise ValueError(f"h={self.h} does not divide d_model={self.d_model}; choose a divisor")
         if any(not 0 < patch <= image for patch, image in zip(self.patch_size, self.image_size, strict=True)):
             raise ValueError(f"patch_size={self.patch_size} does not fit into image_size={self.image_size}")
+        resized = (self.resized, self.resized) if isinstance(self.resized, int) else self.resized or self.image_size
+        if any(size < wanted for size, wanted in zip(resized, self.image_size, strict=True)):
+            raise ValueError(
+                f"resized={self.resized} is below image_size={self.image_size}, so there is nothing to crop"
+            )
         if any(len(values) not in (1, self.channels) for values in (self.mean, self.deviation)):
             raise ValueError(f"mean and deviation have one number, or one of each of the {self.channels} channels")
         if min(self.deviation) <= 0:

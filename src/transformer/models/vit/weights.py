@@ -34,12 +34,21 @@ PROCESSOR: Final = "preprocessor_config.json"
 NESTED_PROCESSOR: Final = "processor_config.json"
 """File that transformers 5 writes and reads instead, with the settings below `image_processor`."""
 CHANNELS: Final = {"mean": "image_mean", "deviation": "image_std"}
+EXTRACTORS: Final = ("ViTFeatureExtractor", "DeiTFeatureExtractor")
+PROCESSORS: Final = tuple(
+    f"{name}ImageProcessor{how}" for name in ("ViT", "DeiT", "Bit") for how in ("", "Fast", "Pil")
+)
 PROCESSED: Final[dict[str, tuple[object, ...]]] = {
     "do_convert_rgb": (None, True, False), "do_resize": (True,), "do_rescale": (True,), "do_normalize": (True,),
-    "image_processor_type": (None, "ViTFeatureExtractor", *(f"ViTImageProcessor{how}" for how in ("", "Fast", "Pil"))),
-    "feature_extractor_type": (None, "ViTFeatureExtractor"), "rescale_offset": (False, None), "resample": (2, None),
-    "do_center_crop": (False, None), "rescale_factor": (1 / 255, 0.00392156862745098, None),
+    "image_processor_type": (None, *EXTRACTORS, *PROCESSORS), "feature_extractor_type": (None, *EXTRACTORS),
+    "rescale_offset": (False, None),
+    "resample": (2, None, 0, 1, 3, 4, 5), "do_center_crop": (False, None, True),
+    "rescale_factor": (1 / 255, 0.00392156862745098, None),
 }  # fmt: skip
+EXPLICIT: Final = {"size", "crop_size", "do_center_crop", "resample", *CHANNELS.values()}
+"""Settings that a processor other than ViT's must name, since its defaults differ."""
+RESAMPLING: Final = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""Names of the filters, by their numbers in Pillow."""
 POOLED: Final = {"tanh": "tanh", "relu": "relu", "gelu": "gelu"}
 
 
@@ -57,10 +66,21 @@ def read_settings(published: JsonObject, names: Collection[str], files: Mapping[
     check_heads(published, names, {"ViTForImageClassification": ["classifier.weight"]})
     more = {name: (False, None) for name in processor if name.startswith("do_") and name not in PROCESSED}
     check_settings(processor, {**PROCESSED, **more}, place)
-    wanted = sizes["image_size"] if isinstance(sizes["image_size"], list) else [sizes["image_size"]] * 2
+    kind = str(processor.get("image_processor_type") or processor.get("feature_extractor_type") or "ViT")
+    if not kind.startswith("ViT") and (missing := EXPLICIT - processor.keys()):
+        raise BundleError(f"{place}: {', '.join(sorted(missing))} of a {kind} are missing; name them")
+    wanted = _pair(sizes["image_size"])
     size = processor.get("size", wanted)
-    made = [size["height"], size["width"]] if isinstance(size, dict) and "height" in size else size
-    if (made if isinstance(made, list) else [made] * 2) != list(wanted):
+    made = size.get("shortest_edge") if isinstance(size, dict) else None
+    made = _pair(size) if made is None else made
+    if made is None:
+        raise BundleError(f"size={size!r} in {place} is not known; only height and width or shortest_edge are")
+    if processor.get("do_center_crop"):
+        if _pair(processor.get("crop_size", wanted)) != wanted:
+            raise BundleError(
+                f"crop_size={processor['crop_size']!r} in {place} is not image_size={sizes['image_size']!r}"
+            )
+    elif made != wanted:
         raise BundleError(f"size={size!r} in {place} is not image_size={sizes['image_size']!r}, which is not known")
     if "vit.embeddings.mask_token" in names:
         raise BundleError("embeddings.mask_token: models that guess masked patches are not known")
@@ -68,6 +88,8 @@ def read_settings(published: JsonObject, names: Collection[str], files: Mapping[
     pooler_size = published.get("pooler_output_size") or setting(published, "hidden_size", 768)
     return {
         **{name: (size, size) if isinstance(size, int) else size for name, size in sizes.items()},
+        "resized": None if made == wanted else made,
+        "resampling": RESAMPLING[2 if processor.get("resample") is None else processor["resample"]],
         "activation": map_choice(published, "hidden_act", ACTIVATION_NAMES, "gelu"),
         "pooler_size": pooler_size if has_pooler else None,
         "pooler_activation": map_choice(published, "pooler_act", POOLED, "tanh"),
@@ -78,6 +100,13 @@ def read_settings(published: JsonObject, names: Collection[str], files: Mapping[
             if hf_name in processor
         },
     }
+
+
+def _pair(size: object) -> list[int] | None:
+    """Returns the height and the width of a published size; None if it is another kind of size."""
+    if isinstance(size, dict):
+        return [size["height"], size["width"]] if {"height", "width"} <= size.keys() else None
+    return list(size) if isinstance(size, list | tuple) else [size, size] if isinstance(size, int) else None
 
 
 def _single_if_equal(numbers: list[float]) -> tuple[float, ...]:
@@ -104,9 +133,15 @@ def write_files(config: VitConfig) -> dict[str, object]:
         for values in (config.mean, config.deviation)
     )
     facts = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True, "do_normalize": True}
-    return {
-        PROCESSOR: {**facts, "size": {"height": height, "width": width}, "image_mean": mean, "image_std": deviation}
-    }
+    facts |= {"image_mean": mean, "image_std": deviation, "resample": RESAMPLING.index(config.resampling)}
+    size = {"height": height, "width": width}
+    if config.resized is None:
+        return {PROCESSOR: {**facts, "size": size}}
+    by_edge = isinstance(config.resized, int)
+    resized = {"shortest_edge": config.resized} if by_edge else dict(zip(size, config.resized, strict=True))
+    kind = "BitImageProcessor" if by_edge else "DeiTImageProcessor"
+    crop = {"image_processor_type": kind, "do_center_crop": True, "crop_size": size}
+    return {PROCESSOR: {**facts, **crop, "size": resized}}
 
 
 def _single_if_square(size: tuple[int, int]) -> int | list[int]:

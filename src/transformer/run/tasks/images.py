@@ -9,11 +9,12 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.data.fingerprint import file_checksum
-from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageFolder, ImageProcessor
+from transformer.data.images import IMAGE_FILES, IdxImages, ImageDataset, ImageFolder
 from transformer.data.progress import Progress
 from transformer.data.task_configs import ImageConfig
 from transformer.errors import ConfigError, DataError
 from transformer.models.kinds import ImageEncoderConfig
+from transformer.pipelines.classification import image_processor
 from transformer.run.defaults import CompleteRecipe, TaskDefaults
 from transformer.run.recipe import Recipe
 from transformer.run.task import Task, TaskData, known_labels
@@ -114,14 +115,14 @@ class ImageTask(Task[ImageEncoderConfig]):
             ConfigError: A labels file is given for a folder of images.
             DataError: A path does not exist, or an IDX file comes without labels.
         """
-        image_processor = ImageProcessor(config.image_size, config.channels, config.mean, config.deviation)
+        processor = image_processor(config)
         if Path(images).is_dir():
             if labels:
                 raise ConfigError(f"{images} is a folder, whose subfolders are the labels; leave out the labels file")
-            return ImageFolder(Path(images), image_processor)
+            return ImageFolder(Path(images), processor)
         if labels is None:
             raise DataError(f"{images} is not a folder; for an IDX file, set data.labels too")
-        return IdxImages(Path(images), Path(labels), self._data.label_names, image_processor)
+        return IdxImages(Path(images), Path(labels), self._data.label_names, processor)
 
 
 def _checksum(path: Path) -> str:
