@@ -33,7 +33,7 @@ GPTS: dict[str, dict[str, Any]] = {
     "relu, inner width": {"activation_function": "relu", "n_inner": 37},
     "exact gelu, other epsilon": {"activation_function": "gelu", "layer_norm_epsilon": 1e-3},
     "scaled by layer": {"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True},
-    "not scaled": {"scale_attn_weights": False},
+    "not scaled, fast gelu": {"scale_attn_weights": False, "activation_function": "gelu_fast"},
     "untied": {"tie_word_embeddings": False, "activation_function": "silu"},
 }
 LLAMA: dict[str, Any] = {

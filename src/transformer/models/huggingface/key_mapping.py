@@ -244,7 +244,8 @@ def _list_names(title: str, names: list[str]) -> list[str]:
 
 ACTIVATION_NAMES = {
     "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "silu": "silu",
-    "swish": "silu",
+    "swish": "silu", "gelu_python": "gelu", "gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
 }  # fmt: skip
 """Activations of this package, by their published names."""
 PUBLISHED_ACTIVATIONS = {our_name: hf_name for hf_name, our_name in reversed(ACTIVATION_NAMES.items())}
