@@ -111,4 +111,4 @@ class ImageEncoderConfig(LabellingConfig):
         mean: tuple[float, ...]
         deviation: tuple[float, ...]
         resized: tuple[int, int] | int | None
-        resampling: str
+        resampling: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"]

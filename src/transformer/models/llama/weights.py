@@ -26,7 +26,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-SCALED: Final = {
+SCALED: Final[dict[str, dict[str, str]]] = {
     "llama3": {"factor": "factor", "low_freq_factor": "low", "high_freq_factor": "high",
                "original_max_position_embeddings": "seq_len"},
 }  # fmt: skip
@@ -40,13 +40,13 @@ def read_settings(published: JsonObject, *_: object) -> dict[str, object]:
     rope = (published.get("rope_parameters") or {}) | (published.get("rope_scaling") or {})
     kinds = "default", *SCALED
     check_settings(rope, {"rope_type": kinds, "type": kinds, "partial_rotary_factor": (1.0, None)})
-    kind = rope.get("rope_type", rope.get("type"))
-    if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor", *SCALED.get(kind, ())}:
+    scaled = SCALED.get(str(rope.get("rope_type", rope.get("type"))), {})
+    if more := rope.keys() - {"rope_type", "type", "rope_theta", "partial_rotary_factor", *scaled}:
         raise BundleError(
             f"config.json: {', '.join(sorted(more))}: rotary positions with more than rope_theta are not known; "
             f"{OTHER_PROGRAM}"
         )
-    scaling = {ours: rope[theirs] for theirs, ours in SCALED.get(kind, {}).items() if theirs in rope}
+    scaling = {ours: rope[theirs] for theirs, ours in scaled.items() if theirs in rope}
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0)), "scaling": scaling or None}
 
 

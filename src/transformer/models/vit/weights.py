@@ -137,11 +137,12 @@ def write_files(config: VitConfig) -> dict[str, object]:
     size = {"height": height, "width": width}
     if config.resized is None:
         return {PROCESSOR: {**facts, "size": size}}
-    by_edge = isinstance(config.resized, int)
-    resized = {"shortest_edge": config.resized} if by_edge else dict(zip(size, config.resized, strict=True))
-    kind = "BitImageProcessor" if by_edge else "DeiTImageProcessor"
-    crop = {"image_processor_type": kind, "do_center_crop": True, "crop_size": size}
-    return {PROCESSOR: {**facts, **crop, "size": resized}}
+    crop = {"do_center_crop": True, "crop_size": size}
+    if isinstance(config.resized, int):
+        by_edge = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": config.resized}}
+        return {PROCESSOR: {**facts, **crop, **by_edge}}
+    stretched = dict(zip(size, config.resized, strict=True))
+    return {PROCESSOR: {**facts, **crop, "image_processor_type": "DeiTImageProcessor", "size": stretched}}
 
 
 def _single_if_square(size: tuple[int, int]) -> int | list[int]:

@@ -55,7 +55,7 @@ def test_weights_are_those_of_the_picture(tiny_run: Path) -> None:
         (weights,) = attention_weights(translator, translation)
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
         expected = cross_attention(translator, line, translation.text)
-        if expected.target[:-1] == list(translation.alternatives[0].pieces):  # text that reads back as the same tokens
+        if expected.written[:-1] == list(translation.alternatives[0].pieces):  # text that reads back as the same tokens
             torch.testing.assert_close(weights, expected.weights[:, :, :-1])
             n_compared += 1
         links = word_alignment(translator, translation)
