@@ -30,6 +30,8 @@ GZIP: Final = ("gzip", "x-gzip")
 """Accepted values of the header Content-Encoding."""
 GZIP_WINDOW: Final = zlib.MAX_WBITS + 16
 """Argument `wbits` of zlib for data with the header of gzip."""
+MAX_GZIP_MEMBERS: Final = 100
+"""Most members of a gzip file; after each one the rest is copied, so that many of them take quadratic time."""
 LARGE_EXPONENT: Final = re.compile(rb"[0-9][eE]\+?[0-9]{3}")
 """Occurs in every JSON number that is too large for a float."""
 Shape = Literal["single", "list", "either", "object"]
@@ -101,7 +103,9 @@ def _decompress(content: bytes, max_bytes: int) -> bytes:
     """Returns the data of a gzip file, which may have several members."""
     data = bytearray()
     try:
-        while content:
+        for _ in range(MAX_GZIP_MEMBERS):
+            if not content:
+                return bytes(data)
             member = zlib.decompressobj(GZIP_WINDOW)
             data += member.decompress(content, max_bytes + 1 - len(data))
             if len(data) > max_bytes:
@@ -111,7 +115,7 @@ def _decompress(content: bytes, max_bytes: int) -> bytes:
             content = member.unused_data
     except zlib.error:
         raise ServiceError("invalid_request", "the body is not compressed by gzip, as its header says") from None
-    return bytes(data)
+    raise ServiceError("invalid_request", f"the gzip data have more than {MAX_GZIP_MEMBERS - 1} members; send one")
 
 
 async def read_limited(request: Request, max_bytes: int) -> bytes:

@@ -97,6 +97,7 @@ SHORT, LONG = b'{"q": "a"}', b'{"q": "' + b"a" * 3_000_000 + b'"}'
         ("gzip", b"", 200),
         ("gzip", gzip.compress(LONG), 413),
         ("gzip", gzip.compress(b" " * 9_000) + gzip.compress(b" " * 2_000), 413),
+        ("gzip", gzip.compress(SHORT) + 99 * gzip.compress(b""), 400),
         ("gzip", gzip.compress(SHORT)[:-9], 400),
         ("gzip", gzip.compress(SHORT) + b"rest", 400),
         ("gzip", SHORT, 400),
