@@ -37,6 +37,9 @@ def test_published_settings_and_parameters_out_of_bounds() -> None:
     table = [ParameterMapping("a", ("x",), aliases=("b",))]
     with pytest.raises(BundleError, match="a, b differ"):
         from_published(table, {"a": torch.zeros(2), "b": torch.ones(2)})
+    for rope in ({"rope_type": "llama3"}, {"rope_type": "llama3", "factor": 8.0}):
+        with pytest.raises(BundleError, match=r"needs .*original_max_position_embeddings"):
+            LLAMA.read_config(family("llama").config, {"rope_parameters": rope}, {}, [])
     many = {f"p{number:02d}": torch.zeros(1) for number in range(12)}
     with pytest.raises(BundleError, match=r"missing: a; unknown: p00, .*p07 and 4 more"):
         from_published(table, many)

@@ -46,7 +46,9 @@ def read_settings(published: JsonObject, *_: object) -> dict[str, object]:
             f"config.json: {', '.join(sorted(more))}: rotary positions with more than rope_theta are not known; "
             f"{OTHER_PROGRAM}"
         )
-    scaling = {ours: rope[theirs] for theirs, ours in scaled.items() if theirs in rope}
+    if missing := scaled.keys() - rope.keys():
+        raise BundleError(f"config.json: rope_type='llama3' needs {', '.join(sorted(missing))}; copy config.json again")
+    scaling = {ours: rope[theirs] for theirs, ours in scaled.items()}
     return {"base": rope.get("rope_theta", published.get("rope_theta", 10000.0)), "scaling": scaling or None}
 
 
