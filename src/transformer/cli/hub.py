@@ -83,7 +83,7 @@ def _introduce(model: "PublishedModel", folder: Path) -> None:
         if value:
             say(f"  {key:<10} {value}")
     if model.is_pickled:
-        say("  it has pickled weights alone, which are read as tensors alone, in a process of their own")
+        say("  it has pickled weights alone, which are converted in a process of their own")
     is_asked = model.size > LARGE and sys.stdin.isatty() and sys.stderr.isatty()
     if is_asked and not typer.confirm(f"download {describe_bytes(model.size)}?", err=True):
         raise BundleError(f"{model.name} was not downloaded; give another model")
