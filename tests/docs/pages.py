@@ -65,14 +65,23 @@ class Example:
         return doctest.OutputChecker().check_output(self.shown, self.printed, COMPARED)
 
 
-def blocks(page: str, *languages: str) -> list[Block]:
-    """Returns the code blocks of a page in the given languages."""
+def blocks(page: str, *languages: str, offset: int = 0) -> list[Block]:
+    """Returns the code blocks of a page in the given languages, those within longer fences too: answers to unfold.
+
+    Args:
+        page: Text of the page, or a part of it.
+        languages: Languages of the blocks.
+        offset: Offset of the text in the page.
+    """
     found = []
     for match in FENCE.finditer(page):
+        start = offset + match.start("text")
         if match["language"] in languages:
             indent = match["indent"]
             text = re.sub(rf"^{indent}", "", match["text"], flags=re.M)
-            found.append(Block(match["language"], text, match.start("text"), match.end("text"), indent))
+            found.append(Block(match["language"], text, start, offset + match.end("text"), indent))
+        elif len(match["fence"]) > 3:
+            found += blocks(match["text"], *languages, offset=start)
     return found
 
 
