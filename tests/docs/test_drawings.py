@@ -25,6 +25,14 @@ def test_drawings_are_those_of_their_script(script: str) -> None:
         assert 'fill="#' not in re.sub(r"<rect[^>]*>", "", svg), f"{name}: lines and letters take the page's colour"
 
 
+def test_drawings_of_the_model_show_dropout() -> None:
+    """Catches a drawing of the architecture that leaves out where numbers are dropped, or the factor of the others."""
+    for name in importlib.import_module("figures.architecture").DRAWINGS:
+        svg = (FIGURES / f"{name}.svg").read_text(encoding="utf-8")
+        assert re.search(r">dropout(?:<|, add)", svg), name
+        assert "else × 1 / (1 − p)" in svg, name
+
+
 @pytest.mark.parametrize("script", ["positions", "residuals"])
 def test_plots_are_those_of_their_script(script: str, tmp_path: Path) -> None:
     """Catches a plot that was changed by hand, and a script or a result file that was changed and not drawn again.

@@ -12,7 +12,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from figures.plots import save
 from figures.svg import FIGURES
 
-MODULES = ("architecture", "costs", "decoding", "masks", "paths", "positions", "residuals", "schedules")
+MODULES = (
+    "architecture", "attention", "batches", "costs", "decoding", "heads", "masks", "paths", "positions", "residuals",
+    "schedules",
+)  # fmt: skip
 
 for module in map(importlib.import_module, (f"figures.{name}" for name in sys.argv[1:] or MODULES)):
     for name, draw in getattr(module, "DRAWINGS", {}).items():

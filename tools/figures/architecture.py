@@ -4,6 +4,8 @@ from itertools import pairwise
 
 from figures.svg import Box, Drawing
 
+DROPOUT = "dropout, in training: × 0 with probability p, else × 1 / (1 − p)"
+
 
 def residual(drawing: Drawing, start: float, box: Box, end: Box, side: int) -> None:
     """Draws the path of a residual connection around a box, on its left (-1) or right (1) side."""
@@ -12,29 +14,38 @@ def residual(drawing: Drawing, start: float, box: Box, end: Box, side: int) -> N
     drawing.arrow((box.x, start), (x, start), (x, end.y), edge)
 
 
+def dropped(drawing: Drawing, box: Box, end: Box) -> None:
+    """Draws the dropout between a box and what is above it."""
+    dropout = drawing.box(box.x, (box.top[1] + end.bottom[1]) / 2, "dropout", width=64, height=18, size=11)
+    drawing.arrow(box.top, dropout.bottom)
+    drawing.arrow(dropout.top, end.bottom)
+
+
 def model() -> Drawing:
     """Draws the whole model with its N layers as one, as in Fig. 1 of the paper."""
-    drawing = Drawing(350, 690)
+    drawing = Drawing(350, 738)
     left, right, width = 92, 262, 126
-    drawing.label(left, 678, "source tokens (B, S)")
-    drawing.label(right, 678, "target so far (B, T)")
-    sums = {}
+    drawing.label(175, 728, DROPOUT, size=11)
+    drawing.label(left, 704, "source tokens (B, S)")
+    drawing.label(right, 704, "target so far (B, T)")
+    starts = {}
     for x, name in ((left, "source embedding"), (right, "target embedding")):
-        embedding = drawing.box(x, 640, f"{name}\n× √d_model", "embedding", width=width)
-        drawing.arrow((x, 668), embedding.bottom)
-        sums[x] = drawing.plus(x, 595)
-        drawing.arrow(embedding.top, sums[x].bottom)
-    drawing.label(177, 586, "positional", size=11)
-    drawing.label(177, 599, "encoding", size=11)
-    drawing.arrow((148, 595), sums[left].right)
-    drawing.arrow((206, 595), sums[right].left)
+        embedding = drawing.box(x, 666, f"{name}\n× √d_model", "embedding", width=width)
+        drawing.arrow((x, 694), embedding.bottom)
+        total = drawing.plus(x, 622)
+        drawing.arrow(embedding.top, total.bottom)
+        drawing.arrow((177 + (-29 if x == left else 29), 622), total.right if x == left else total.left)
+        starts[x] = drawing.box(x, 594, "dropout", width=64, height=18, size=11)
+        drawing.arrow(total.top, starts[x].bottom)
+    drawing.label(177, 613, "positional", size=11)
+    drawing.label(177, 626, "encoding", size=11)
 
     drawing.frame(8, 394, 164, 180)
     drawing.label(14, 383, "encoder × N", anchor="start", size=11, bold=True)
-    y = sums[left].top[1]
+    y = starts[left].top[1]
     for text, kind, centre in (("self-attention", "attention", 541), ("feed-forward", "feed-forward", 455)):
         block = drawing.box(left, centre - 6, text, kind, width=width)
-        norm = drawing.box(left, centre - 44, "add & norm", "norm", width=width)
+        norm = drawing.box(left, centre - 44, "dropout, add & norm", "norm", width=width, size=11)
         drawing.arrow((left, y), block.bottom)
         drawing.arrow(block.top, norm.bottom)
         residual(drawing, block.bottom[1] + 9, block, norm, -1)
@@ -43,14 +54,16 @@ def model() -> Drawing:
 
     drawing.frame(178, 208, 166, 366)
     drawing.label(184, 197, "decoder × N", anchor="start", size=11, bold=True)
-    y = sums[right].top[1]
+    y = starts[right].top[1]
     blocks = (
         ("masked\nself-attention", "attention", 531), ("cross-attention", "attention", 416),
         ("feed-forward", "feed-forward", 295),
     )  # fmt: skip
     for text, kind, centre in blocks:
         block = drawing.box(right, centre, text, kind, width=width)
-        norm = drawing.box(right, centre - (46 if "\n" in text else 38), "add & norm", "norm", width=width)
+        norm = drawing.box(
+            right, centre - (46 if "\n" in text else 38), "dropout, add & norm", "norm", width=width, size=11
+        )
         drawing.arrow((right, y), block.bottom)
         drawing.arrow(block.top, norm.bottom)
         residual(drawing, block.bottom[1] + 9, block, norm, 1)
@@ -72,17 +85,18 @@ def model() -> Drawing:
 
 def layer(title: str, length: str, blocks: tuple[tuple[str, str, str], ...]) -> Drawing:
     """Draws a layer with its shapes; each block is a text, a kind and a note on its right side."""
-    height = 92 + 112 * len(blocks)
-    drawing = Drawing(340, height)
+    height = 92 + 138 * len(blocks)
+    drawing = Drawing(340, height + 22)
     x, width = 122, 140
     y = height - 32.0
+    drawing.label(170, height + 12, DROPOUT, size=10)
     drawing.label(x, height - 12, f"{title} (B, {length}, 512)")
     for text, kind, note in blocks:
         block = drawing.box(x, y - 42, text, kind, width=width)
-        total = drawing.plus(x, y - 82)
-        norm = drawing.box(x, y - 112 + 4, "layer norm", "norm", width=width, height=24)
+        total = drawing.plus(x, y - 108)
+        norm = drawing.box(x, y - 134, "layer norm", "norm", width=width, height=24)
         drawing.arrow((x, y + 8 if y > height - 40 else y), block.bottom)
-        drawing.arrow(block.top, total.bottom)
+        dropped(drawing, block, total)
         drawing.arrow(total.top, norm.bottom)
         residual(drawing, block.bottom[1] + 8, block, total, -1)
         for row, line in enumerate(note.split("\n")):
@@ -112,7 +126,8 @@ def decoder_layer() -> Drawing:
 
 def scaled_dot_product_attention() -> Drawing:
     """Draws Eq. 1 of the paper with the shapes of one head."""
-    drawing = Drawing(340, 400)
+    drawing = Drawing(340, 422)
+    drawing.label(170, 414, DROPOUT, size=10)
     q, k, v = 60, 150, 250
     for x, name, length in ((q, "Q", "T"), (k, "K", "S"), (v, "V", "S")):
         drawing.label(x, 388, f"{name} ({length}, d_k)")
@@ -126,20 +141,21 @@ def scaled_dot_product_attention() -> Drawing:
         steps.append(drawing.box(105, y, text, kind, width=130))
     for below, above in pairwise(steps):
         drawing.arrow(below.top, above.bottom)
-    for y, text in ((312, "scores (T, S)"), (202, "-∞ where masked"), (140, "weights (T, S)")):
+    for y, text in ((312, "scores (T, S)"), (202, "-∞ where masked"), (153, "weights (T, S)")):
         drawing.label(113, y, text, anchor="start", size=11)
-    result = drawing.box(178, 95, "weights · V", "attention", width=200)
-    drawing.arrow(steps[-1].top, (105, result.bottom[1]))
+    drawing.label(143, 131, "p = 0 in the paper", anchor="start", size=11)
+    result = drawing.box(178, 88, "weights · V", "attention", width=200)
+    dropped(drawing, steps[-1], Box(105, result.y, 0, result.height))
     drawing.arrow((v, 378), (v, result.bottom[1]))
-    drawing.arrow(result.top, (178, 52))
-    drawing.label(178, 40, "output (T, d_k)")
-    drawing.crop(28)
+    drawing.arrow(result.top, (178, 50))
+    drawing.label(178, 38, "output (T, d_k)")
+    drawing.crop(26)
     return drawing
 
 
 def multi_head_attention() -> Drawing:
     """Draws the heads of multi-head attention with the shapes of the base model."""
-    drawing = Drawing(350, 460)
+    drawing = Drawing(350, 480)
     for x, name, length in ((70, "query", "T"), (175, "key", "S"), (280, "value", "S")):
         drawing.label(x, 432, name, bold=True)
         drawing.label(x, 448, f"(B, {length}, 512)", size=11)
@@ -158,34 +174,36 @@ def multi_head_attention() -> Drawing:
     output = drawing.box(175, 130, "W_o", "plain", width=200, height=28)
     drawing.arrow(concat.top, output.bottom)
     drawing.label(183, 163, "(B, T, 512)", anchor="start", size=11)
-    drawing.arrow(output.top, (175, 84))
-    drawing.label(175, 72, "output (B, T, 512)")
-    drawing.crop(60)
+    dropped(drawing, output, Box(175, 58, 0, 0))
+    drawing.label(175, 46, "output (B, T, 512)")
+    drawing.label(175, 472, DROPOUT, size=10)
+    drawing.crop(34)
     return drawing
 
 
 def norm_orders() -> Drawing:
     """Draws a sub-layer with the norm after the sum (post) and before the sub-layer (pre)."""
-    drawing = Drawing(350, 330)
+    drawing = Drawing(350, 352)
+    drawing.label(175, 342, DROPOUT, size=10)
     for x, title in ((95, "post-norm (the paper)"), (262, "pre-norm (the default)")):
         drawing.label(x, 14, title, bold=True)
         drawing.label(x, 318, "x")
     post, pre, width = 95, 262, 116
-    block = drawing.box(post, 210, "sub-layer", "attention", width=width)
+    block = drawing.box(post, 216, "sub-layer", "attention", width=width)
     total = drawing.plus(post, 130)
     norm = drawing.box(post, 80, "layer norm", "norm", width=width)
     drawing.arrow((post, 310), block.bottom)
-    drawing.arrow(block.top, total.bottom)
+    dropped(drawing, block, total)
     drawing.arrow(total.top, norm.bottom)
     residual(drawing, 285, block, total, -1)
     drawing.arrow(norm.top, (post, 34))
-    norm = drawing.box(pre, 250, "layer norm", "norm", width=width)
-    block = drawing.box(pre, 190, "sub-layer", "attention", width=width)
+    norm = drawing.box(pre, 260, "layer norm", "norm", width=width)
+    block = drawing.box(pre, 216, "sub-layer", "attention", width=width)
     total = drawing.plus(pre, 130)
     drawing.arrow((pre, 310), norm.bottom)
     drawing.arrow(norm.top, block.bottom)
-    drawing.arrow(block.top, total.bottom)
-    residual(drawing, 285, block, total, -1)
+    dropped(drawing, block, total)
+    residual(drawing, 290, block, total, -1)
     drawing.arrow(total.top, (pre, 34))
     return drawing
 

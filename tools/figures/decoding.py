@@ -1,4 +1,4 @@
-"""Drawings of teacher forcing and of a beam search."""
+"""Drawings of teacher forcing, of greedy decoding and of a beam search."""
 
 from figures.svg import Drawing
 
@@ -23,6 +23,44 @@ def teacher_forcing() -> Drawing:
                 drawing.line((x + 7 + 0.25 * (start - 48), start), (x + 7 + 0.25 * (end - 48), end), dashed=True)
     drawing.label(237, 192, "target, shifted right", size=11, bold=True)
     drawing.label(237, 22, "labels", size=11, bold=True)
+    return drawing
+
+
+def decoding_steps() -> Drawing:
+    """Draws greedy decoding unrolled in time, with its cache, above the one pass of teacher forcing."""
+    tokens = ("SOS", "f", "c", "b", "a", "EOS")
+    drawing = Drawing(350, 428)
+    places = [38 + 66 * step for step in range(5)]
+    drawing.label(4, 10, "use: five passes, one after another", anchor="start", bold=True)
+    for step, x in enumerate(places):
+        box = drawing.box(x, 82, f"step {step + 1}", "attention", width=56, height=26, size=11)
+        drawing.label(x, 44, tokens[step + 1], bold=True)
+        drawing.arrow(box.top, (x, 54))
+        drawing.arrow((x, 117), box.bottom)
+        drawing.label(x, 127, tokens[step], size=11)
+        if step < 4:  # the next step reads it
+            drawing.line((x + 12, 44), (x + 33, 44), (x + 33, 127), dashed=True)
+            drawing.arrow((x + 33, 127), (x + 50, 127))
+        kinds = [["chosen"] if position == step else ["attention"] for position in range(step + 1)]
+        names = [[token] for token in tokens[: step + 1]]
+        drawing.table(x - 20, 168, names[::-1], kinds[::-1], width=40, height=16, size=10)
+        drawing.arrow((x + 17, 168), (x + 17, 95))
+    drawing.label(4, 158, "cache", anchor="start", size=11)
+    encoder = drawing.box(
+        170, 278, "cross-attention: keys and values of the source, once", width=332, height=24, size=11
+    )
+    for x in places:
+        drawing.arrow((x + 25, encoder.top[1]), (x + 25, 95))
+    drawing.line((4, 304), (346, 304), dashed=True)
+    drawing.label(4, 320, "training: one pass, the target is known", anchor="start", bold=True)
+    wide = drawing.box(
+        170, 378, "all five positions at once, under the causal mask", "attention", width=332, height=26, size=11
+    )
+    for step, x in enumerate(places):
+        drawing.label(x, 344, tokens[step + 1], bold=True)
+        drawing.arrow((x, wide.top[1]), (x, 354))
+        drawing.arrow((x, 408), (x, wide.bottom[1]))
+        drawing.label(x, 417, tokens[step])
     return drawing
 
 
@@ -54,4 +92,4 @@ def beam() -> Drawing:
     return drawing
 
 
-DRAWINGS = {"teacher-forcing": teacher_forcing, "beam": beam}
+DRAWINGS = {"teacher-forcing": teacher_forcing, "decoding-steps": decoding_steps, "beam": beam}

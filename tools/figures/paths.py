@@ -5,11 +5,6 @@ from figures.svg import Drawing, Point, paint
 N, STEP, LEFT = 9, 27, 118
 
 
-def dot(drawing: Drawing, x: float, y: float) -> None:
-    """Draws one position of a layer."""
-    drawing.parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="4.5" fill="currentColor"/>')
-
-
 def edge(drawing: Drawing, start: Point, end: Point, *, on_path: bool) -> None:
     """Draws a connection, thick if it is on the path from the first to the last position."""
     style = (
@@ -52,7 +47,7 @@ def paths() -> Drawing:
     drawing.label(6, 274, "log_k n layers", anchor="start", size=11)
     for row in [*all_places, *places]:
         for place in row:
-            dot(drawing, *place)
+            drawing.dot(*place, 4.5)
     return drawing
 
 

@@ -92,7 +92,7 @@ class Drawing:
             f'fill="{fill}" fill-opacity="{opacity}" stroke="currentColor"/>'
         )
         for row, line in enumerate(lines):
-            self.label(x, y + 15 * (row - (len(lines) - 1) / 2), line)
+            self.label(x, y + 15 * (row - (len(lines) - 1) / 2), line, size=size)
         return Box(x, y, width, height)
 
     def copies(self, box: Box, n: int) -> None:
@@ -172,6 +172,41 @@ class Drawing:
                     f'<rect x="{_n(x + j * size)}" y="{_n(y + i * size)}" width="{_n(size)}" height="{_n(size)}" '
                     f'{fill} stroke="currentColor" stroke-opacity="0.5"/>'
                 )
+
+    def table(
+        self,
+        x: float,
+        y: float,
+        rows: Sequence[Sequence[str]],
+        kinds: Sequence[Sequence[str]],
+        *,
+        width: float = 24,
+        height: float = 18,
+        size: int = 11,
+    ) -> None:
+        """Draws a grid of texts, each in the colour of its kind; x and y are its upper left corner."""
+        for i, (texts, row) in enumerate(zip(rows, kinds, strict=True)):
+            for j, (text, kind) in enumerate(zip(texts, row, strict=True)):
+                fill = f'fill="{paint(TINTS[kind])}" fill-opacity="0.25"' if kind in TINTS else 'fill="none"'
+                self.parts.append(
+                    f'<rect x="{_n(x + j * width)}" y="{_n(y + i * height)}" width="{_n(width)}" height="{_n(height)}" '
+                    f'{fill} stroke="currentColor" stroke-opacity="0.5"/>'
+                )
+                if text:
+                    self.label(x + (j + 0.5) * width, y + (i + 0.5) * height, text, size=size)
+
+    def dot(self, x: float, y: float, radius: float, colour: str = "") -> None:
+        """Draws a filled circle, by default in the colour of the lines."""
+        self.parts.append(
+            f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{paint(colour) if colour else "currentColor"}"/>'
+        )
+
+    def circle(self, x: float, y: float, radius: float) -> None:
+        """Draws a thin circle."""
+        self.parts.append(
+            f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="none" '
+            'stroke="currentColor" stroke-opacity="0.4"/>'
+        )
 
     def crop(self, top: int) -> None:
         """Leaves out an empty strip at the top."""
