@@ -11,8 +11,6 @@ from samples import ROOT
 FOLDER = ROOT / "docs" / "explanation"
 NOT_TEACHING = {"bibliography", "glossary", "headings", "index"}
 WITHOUT_YET = {
-    "architecture", "attention", "complexity", "interpretability", "normalization", "positions", "residuals", "search",
-    "shape-walk", "training-and-inference",
     "design-choices", "embeddings", "feed-forward", "hyperparameters", "impact", "initialization", "loss-and-schedule",
     "other-descriptions", "scaling",
 }  # fmt: skip
