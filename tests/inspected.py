@@ -51,8 +51,8 @@ def example(bundle: Bundle, length: int = 7) -> Example:
     if kind == "encoder-decoder":
         return Example(
             compute=lambda model, inputs: model(inputs["source"], inputs["target"], src_mask, causal_mask(5))[0],
-            inputs={"source": source, "target": target}, axes={"source": ("B", "T"), "target": ("B", "T_dec")},
-            tokens={"T": names(source[0]), "T_dec": names(target[0])},
+            inputs={"source": source, "target": target}, axes={"source": ("B", "S"), "target": ("B", "T")},
+            tokens={"S": names(source[0]), "T": names(target[0])},
             labels=torch.randint(0, 20, (5,), generator=generator), names=names,
         )  # fmt: skip
     text: dict[str, Any] = {"inputs": {"text": source}, "axes": {"text": ("B", "T")}, "tokens": {"T": names(source[0])}}

@@ -80,7 +80,7 @@ class AxisLetters:
 
     def of_positions(self, size: int, section: str) -> str:
         """Returns the letter of an axis of positions in a section of the model; empty for another size."""
-        letter = "T_dec" if "T_dec" in self.lengths and not section.startswith("Encoder") else "T"
+        letter = "S" if "S" in self.lengths and section.startswith("Encoder") else "T"
         return letter if self.lengths.get(letter) == size else ""
 
     def of_output(self, operation: Operation, inputs: tuple[Operand, ...], section: str) -> tuple[str, ...]:

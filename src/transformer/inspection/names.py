@@ -241,15 +241,15 @@ SMOOTHED_NOTE: Final = (
 BLOCK_NOTES: Final = {
     ("Multi-head cross-attention", "Queries"): "Queries come from the decoder, keys and values from the encoder's "
     "output.",
-    ("Multi-head cross-attention", "Keys"): "The encoder's output has T rows, and so have the keys: (B, T, d_model). "
-    "Some descriptions give T_dec here, which is the number of queries.",
-    ("Multi-head cross-attention", "Values"): "The encoder's output has T rows, and so have the values: (B, T, "
-    "d_model). Some descriptions give T_dec here, which is the number of queries.",
-    ("Multi-head cross-attention", "Scores"): "T_dec queries of the decoder by T keys of the encoder: (B, h, T_dec, "
-    "T). Some descriptions write (T_dec, T_dec), which holds for self-attention alone.",
-    ("Multi-head cross-attention", "Weighted sum of values"): "One row per query: (B, h, T_dec, d_k), whatever the "
-    "length of the source. Some descriptions give T rows.",
-    ("Masked multi-head self-attention", "Weighted sum of values"): "One row per query: (B, h, T_dec, d_k). Some "
+    ("Multi-head cross-attention", "Keys"): "The encoder's output has S rows, and so have the keys: (B, S, d_model). "
+    "Some descriptions give the length of the target here, which is the number of queries.",
+    ("Multi-head cross-attention", "Values"): "The encoder's output has S rows, and so have the values: (B, S, "
+    "d_model). Some descriptions give the length of the target here, which is the number of queries.",
+    ("Multi-head cross-attention", "Scores"): "T queries of the decoder by S keys of the encoder: (B, h, T, S). Some "
+    "descriptions give the length of the target for both, which holds for self-attention alone.",
+    ("Multi-head cross-attention", "Weighted sum of values"): "One row per query: (B, h, T, d_k), whatever the "
+    "length of the source. Some descriptions give the length of the source here.",
+    ("Masked multi-head self-attention", "Weighted sum of values"): "One row per query: (B, h, T, d_k). Some "
     "descriptions give the length of the source here.",
 }  # fmt: skip
 """What is worth knowing about a step of a block, where other descriptions of the model differ."""

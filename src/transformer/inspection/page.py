@@ -34,7 +34,7 @@ POSITIONS: Final = 100
 """Number of positions whose encodings are shown."""
 
 MEANINGS: Final = {
-    "B": "sentences in the batch", "T": "tokens of the source", "T_dec": "tokens of the target", "d_model": "width",
+    "B": "sentences in the batch", "S": "tokens of the source", "T": "tokens of the target", "d_model": "width",
     "h": "heads", "h_kv": "heads of keys and values", "d_kv": "width of all heads of keys or values",
     "V_src": "vocabulary of the source", "d_q": "width of all heads of queries",
     "d_o": "width of all heads of values", "d_k": "width of a head", "d_v": "width of a head of values",
@@ -117,7 +117,7 @@ def page_data(recorded: Pass, gradient_norms: list[Facts] | None = None) -> Page
     _link_shared_parameters(steps, entries, recorded)
     facts: Facts = {
         "model": _model_facts(recorded),
-        "axes": MEANINGS | ({} if "T_dec" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
+        "axes": MEANINGS | ({} if "S" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
         "label_ids": recorded.labels.tolist(),

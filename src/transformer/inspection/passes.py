@@ -198,8 +198,8 @@ def translation_example(bundle: Bundle, source: str, target: str | None, changes
     return Example(
         compute=compute,
         inputs={"source": torch.tensor([source_ids]), "target": torch.tensor([shifted])},
-        axes={"source": ("B", "T"), "target": ("B", "T_dec")},
-        tokens={"T": bundle.tokenizers.source.pieces(source_ids), "T_dec": pieces(shifted)},
+        axes={"source": ("B", "S"), "target": ("B", "T")},
+        tokens={"S": bundle.tokenizers.source.pieces(source_ids), "T": pieces(shifted)},
         labels=torch.tensor(target_ids),
         names=pieces,
     )

@@ -33,7 +33,7 @@ from transformer.inspection.passes import Pass
 from transformer.inspection.recorder import Operation
 
 IN_ATTENTION_FORMULA: Final = ("matmul", "divide", "multiply", "masked_fill", "softmax")
-INDICES: Final = {"B": "b", "T": "t", "T_dec": "t", "h": "i"}
+INDICES: Final = {"B": "b", "S": "t", "T": "t", "h": "i"}
 """Index that runs along an axis in a formula."""
 LAST_SECTIONS: Final = {"softmax": "Probabilities", "cross_entropy": "Loss"}
 """Parts that follow the model, by the kind of their operation."""

@@ -262,7 +262,7 @@ def test_changes_open_another_pass_at_the_same_step(browser: Any, data: PageData
     page = context.new_page()
     page.goto("http://127.0.0.1:1/#forward/3")
     page.get_by_text("What if").click()
-    page.get_by_role("checkbox", name=facts["tokens"]["T"][1], exact=True).first.check()
+    page.get_by_role("checkbox", name=facts["tokens"]["S"][1], exact=True).first.check()
     page.get_by_label("Temperature").fill("2")
     page.get_by_role("button", name="Compute").click()
     page.wait_for_url("**/?token=secret&pass=second#forward/3")

@@ -66,7 +66,7 @@ def test_weights_in_int8_are_read_exactly_and_rounding_is_named(
 
 def test_rows_of_a_decoder_say_what_they_read_and_write(opened: Any, data: PageData) -> None:
     """Catches rows that bear the token of the position before or after, in one picture and not in the other."""
-    expected = f"reads {data.facts['tokens']['T_dec'][1]}, writes {data.facts['labels'][1]}"
+    expected = f"reads {data.facts['tokens']['T'][1]}, writes {data.facts['labels'][1]}"
     for block in ("Masked multi-head self-attention", "Multi-head cross-attention"):
         go(opened, f"forward/{step_of(data, block, 'Softmax')}")
         frame = opened.locator(".heat-frame").first

@@ -25,7 +25,7 @@ def test_attention_shows_the_weights_of_every_head(tiny_run: Path) -> None:
     assert len(panels) == sum(weight.size(1) for weight in weights)
     shown = torch.tensor(panels[-1].get_images()[0].get_array().tolist())
     torch.testing.assert_close(shown, weights[-1][0, -1].detach())
-    read = recorded.example.tokens["T_dec"]
+    read = recorded.example.tokens["T"]
     expected = [f"reads {one}, writes {other}" for one, other in zip(read, recorded.label_names, strict=True)]
     assert [label.get_text() for label in panels[0].get_yticklabels()] == expected
 

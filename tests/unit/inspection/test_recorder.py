@@ -161,9 +161,9 @@ def test_a_translation_is_inspected_from_text(tiny_run: Path) -> None:
     """Catches wrong special tokens on either side: the model's own translation must be likely, step by step."""
     bundle = load_bundle(tiny_run)
     one = record_pass(bundle, "one two three")
-    assert one.example.tokens["T"][-1] == "[EOS]"
-    assert one.example.tokens["T_dec"][0] == "[SOS]"
-    assert one.example.tokens["T_dec"][1:] == one.label_names[:-1]
+    assert one.example.tokens["S"][-1] == "[EOS]"
+    assert one.example.tokens["T"][0] == "[SOS]"
+    assert one.example.tokens["T"][1:] == one.label_names[:-1]
     assert one.label_names == one.example.names(one.logits.argmax(dim=-1).tolist()), "greedy search chose these tokens"
     masked = record_pass(bundle, "one two three", changes=Changes(mask_source=[0]))
     weights = [op.output for op in masked.operations if op.kind == "softmax"]

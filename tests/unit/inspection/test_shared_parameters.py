@@ -46,4 +46,4 @@ def test_the_loss_names_the_tokens_to_predict(browser: Any, tmp_path: Path) -> N
     for page in open_page(browser, render(data), tmp_path):
         go(page, f"forward/{last}")
         names = page.locator(".terms tbody th").all_inner_texts()
-        assert names == data.facts["labels"] != data.facts["tokens"]["T_dec"]
+        assert names == data.facts["labels"] != data.facts["tokens"]["T"]

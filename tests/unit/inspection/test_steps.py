@@ -28,17 +28,17 @@ def test_each_letter_is_one_size(name: str) -> None:
 
 
 def test_the_shapes_of_the_paper_model() -> None:
-    """Catches shapes that contradict the text: cross-attention scores are (B, h, T_dec, T)."""
+    """Catches shapes that contradict the text: cross-attention scores are (B, h, T, S)."""
     steps = make_steps(recorded("transformer"))
     found = {(step.section, step.block, step.title): step.output.axes for step in steps}
     cross = "Decoder layer 1", "Multi-head cross-attention"
-    assert found[*cross, "Scores"] == ("B", "h", "T_dec", "T")
-    assert found[*cross, "Softmax"] == ("B", "h", "T_dec", "T")
-    assert found[*cross, "Keys"] == ("B", "T", "d_model")
-    assert found[*cross, "Split values into heads"] == ("B", "h", "T", "d_k")
-    assert found[*cross, "Concatenate heads"] == ("B", "T_dec", "d_model")
-    assert found["Encoder layer 2", "Position-wise feed-forward network", "ReLU"] == ("B", "T", "d_ff")
-    assert found["Output", "Final linear layer", "Project to the vocabulary"] == ("B", "T_dec", "V")
+    assert found[*cross, "Scores"] == ("B", "h", "T", "S")
+    assert found[*cross, "Softmax"] == ("B", "h", "T", "S")
+    assert found[*cross, "Keys"] == ("B", "S", "d_model")
+    assert found[*cross, "Split values into heads"] == ("B", "h", "S", "d_k")
+    assert found[*cross, "Concatenate heads"] == ("B", "T", "d_model")
+    assert found["Encoder layer 2", "Position-wise feed-forward network", "ReLU"] == ("B", "S", "d_ff")
+    assert found["Output", "Final linear layer", "Project to the vocabulary"] == ("B", "T", "V")
 
 
 @pytest.mark.parametrize("name", ["transformer", "transformer-post"])
@@ -90,8 +90,8 @@ def test_biases_of_distances_are_one_for_each_head_and_pair() -> None:
     """Catches heads and positions exchanged, and positions of the source in the decoder."""
     steps = make_steps(recorded("t5"))
     axes = {(step.section, step.title): step.output.axes for step in steps}
-    assert axes["Encoder input", "Arrange biases by heads"] == ("B", "h", "T", "T")
-    assert axes["Decoder input", "Arrange biases by heads"] == ("B", "h", "T_dec", "T_dec")
+    assert axes["Encoder input", "Arrange biases by heads"] == ("B", "h", "S", "S")
+    assert axes["Decoder input", "Arrange biases by heads"] == ("B", "h", "T", "T")
 
 
 def test_patches_come_from_the_pixels() -> None:
@@ -119,15 +119,15 @@ def test_target_positions_are_told_from_source_positions(length: int) -> None:
     mask = causal_mask(length)
     cut = replace(
         one, inputs={**one.inputs, "target": target}, labels=target[0],
-        tokens={"T": ["a"] * 5, "T_dec": ["b"] * length},
+        tokens={"S": ["a"] * 5, "T": ["b"] * length},
         compute=lambda model, inputs: model(inputs["source"], inputs["target"], None, mask)[0],
     )  # fmt: skip
     steps = make_steps(Pass.record(bundle, cut))
     axes = {(step.block, step.title): step.output.axes for step in steps if step.section == "Decoder layer 1"}
-    assert axes["Masked multi-head self-attention", "Scores"] == ("B", "h", "T_dec", "T_dec")
-    assert axes["Multi-head cross-attention", "Scores"] == ("B", "h", "T_dec", "T")
-    assert axes["Multi-head cross-attention", "Concatenate heads"] == ("B", "T_dec", "d_model")
-    assert steps[-2].output.axes == ("T_dec", "V")
+    assert axes["Masked multi-head self-attention", "Scores"] == ("B", "h", "T", "T")
+    assert axes["Multi-head cross-attention", "Scores"] == ("B", "h", "T", "S")
+    assert axes["Multi-head cross-attention", "Concatenate heads"] == ("B", "T", "d_model")
+    assert steps[-2].output.axes == ("T", "V")
 
 
 def test_post_norm_normalizes_after_the_sum() -> None:
@@ -192,7 +192,7 @@ def test_probabilities_are_a_step_that_the_loss_does_not_read() -> None:
     one = recorded("transformer")
     probabilities, loss = make_steps(one)[-2:]
     assert (probabilities.title, loss.title) == ("Softmax of the logits", "Loss")
-    assert probabilities.output.axes == ("T_dec", "V")
+    assert probabilities.output.axes == ("T", "V")
     powers = np.exp(one.logits.numpy())
     expected = torch.from_numpy(powers / powers.sum(axis=1, keepdims=True))
     torch.testing.assert_close(probabilities.output.tensor.detach(), expected)
@@ -242,9 +242,9 @@ def test_masks_and_positions_have_letters() -> None:
         for part in step.inputs
         if part.role == "m"
     }
-    assert masks["Multi-head self-attention"][-1] == "T"
-    assert masks["Masked multi-head self-attention"][-2:] == ("T_dec", "T_dec")
-    assert masks["Multi-head cross-attention"][-1] == "T"
+    assert masks["Multi-head self-attention"][-1] == "S"
+    assert masks["Masked multi-head self-attention"][-2:] == ("T", "T")
+    assert masks["Multi-head cross-attention"][-1] == "S"
 
 
 @pytest.mark.parametrize("sizes", [{"h": 1}, {"d_ff": 12}])

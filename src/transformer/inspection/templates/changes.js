@@ -5,7 +5,7 @@ function changesForm() {
   if (!window.INSPECTOR.served) return null;
   const now = facts.changes;
   const field = (name, label, value, properties = {}) => el("label", { class: "field" }, el("span", {}, label), el("input", { name, value: value ?? "", ...properties }));
-  const tokens = (facts.picture ? [] : facts.tokens.T ?? []).map((token, position) => toggle(`mask-${position}`, token, now.mask_source.includes(position)));
+  const tokens = (facts.picture ? [] : readTokens ?? []).map((token, position) => toggle(`mask-${position}`, token, now.mask_source.includes(position)));
   const heads = facts.attention.map((one) => el("div", { class: "heads" },
     el("span", { class: "soft" }, `${capital(one.kind)}, layer ${one.layer}`),
     ...Array.from({ length: facts.tensors[one.tensor].shape[1] }, (_, head) => toggle(`mute-${one.module}-${head}`, `head ${head + 1}`, (now.mute_heads[one.module] ?? []).includes(head)))));
@@ -23,7 +23,7 @@ function changesForm() {
     },
   },
   field("text", facts.picture ? "Path of the image" : "Text", facts.text, { required: true }),
-  facts.tokens.T_dec ? field("target", "Target (if empty, the model's own translation)", facts.target) : null,
+  facts.tokens.S ? field("target", "Target (if empty, the model's own translation)", facts.target) : null,
   field("temperature", "Temperature of the softmax over the vocabulary", now.temperature, { type: "number", min: 0.01, max: 100, step: "any" }),
   tokens.length ? el("fieldset", {}, el("legend", {}, "Hide source tokens from attention"), ...tokens) : null,
   el("fieldset", {}, el("legend", {}, "Mute heads: their weights become zero"), ...heads),
@@ -45,7 +45,7 @@ function changedText() {
   const { mask_source, mute_heads, temperature } = facts.changes;
   const heads = facts.attention.filter((one) => mute_heads[one.module]?.length)
     .map((one) => `muted: ${one.kind}, layer ${one.layer}, head ${mute_heads[one.module].map((head) => head + 1).join(", ")}`);
-  const hidden = mask_source.length ? [`hidden: ${mask_source.map((position) => facts.tokens.T?.[position] ?? position).join(", ")}`] : [];
+  const hidden = mask_source.length ? [`hidden: ${mask_source.map((position) => readTokens?.[position] ?? position).join(", ")}`] : [];
   const list = [...heads, ...hidden, ...(temperature === 1 ? [] : [`temperature ${temperature}`])].join("; ");
   const before = facts.unchanged_loss;
   return `${list}. Loss ${show(facts.loss.value)}${before === null || before === undefined ? "" : `, without the changes ${show(before)}`}`;

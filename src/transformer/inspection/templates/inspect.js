@@ -110,14 +110,14 @@ function showText() {
   const long = { class: "chips long", tabindex: "0", role: "region", "aria-label": "Tokens" };
   const chips = (list) => el("span", list.length > 60 ? long : { class: "chips" }, ...list.map((token) => el("bdi", { class: "chip" }, token)));
   const patches = () => {
-    const made = chips(facts.tokens.T);
+    const made = chips(readTokens);
     [...made.children].forEach((chip, token) => {
       chip.addEventListener("pointerenter", () => markPatches([token]));
       chip.addEventListener("pointerleave", () => markPatches([]));
     });
     return made;
   };
-  const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.T_dec ? "Source" : "Text") : "Target, shifted right", list]);
+  const sides = Object.entries(facts.tokens).map(([letter, list], n) => [n === 0 ? (facts.tokens.S ? "Source" : "Text") : "Target, shifted right", list]);
   document.getElementById("model").textContent = [model.family, `${Object.values(model.layers).join(" + ")} layers`, `${model.parameters.toLocaleString("en")} parameters`].filter((text) => text).join(" · ");
   document.getElementById("sentence").replaceChildren(
     ...(facts.picture ? [el("dt", {}, "Picture"), el("dd", { class: "input-picture" }, patches())] : sides.flatMap(([name, list]) => [el("dt", {}, name), el("dd", {}, chips(list))])),

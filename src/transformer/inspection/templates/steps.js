@@ -8,11 +8,12 @@ facts.label_ids.forEach((id, n) => pieces.set(id, facts.labels[n]));
 for (const { rows, names } of facts.tensors) rows?.forEach((id, n) => { if (!pieces.has(id)) pieces.set(id, names[n]); });
 for (const row of facts.probabilities) for (const { id, token } of row) pieces.set(id, token);
 
+const readTokens = facts.tokens.S ?? facts.tokens.T; // of the source, or of the only text
 const ofLength = (labels, size) => (labels?.length === size ? labels : undefined);
 const tokensOf = (letter, size) => ofLength(facts.tokens[letter] ?? (letter === "V" ? facts.vocabularies.target : undefined), size);
 
 /** Returns the tokens that the positions of an axis write; undefined where they write none. */
-const writes = (letter, size) => (letter === (facts.tokens.T_dec ? "T_dec" : "T") && tokensOf(letter, size) ? ofLength(facts.labels, size) : undefined);
+const writes = (letter, size) => (letter === "T" && tokensOf(letter, size) ? ofLength(facts.labels, size) : undefined);
 
 /** Returns the labels of the rows of attention weights: the token that a position reads, and the one that it writes. */
 const rowsOf = (letter, size) => writes(letter, size)?.map((written, n) => `reads ${shortened(facts.tokens[letter][n])}, writes ${shortened(written)}`);
@@ -20,7 +21,7 @@ const rowsOf = (letter, size) => writes(letter, size)?.map((written, n) => `read
 /** Returns the function that names the positions of an axis in a step: the loss compares with the tokens to predict. */
 function namesIn(step) {
   const rows = step.kind === "cross_entropy" ? step.inputs[0].axes[0] : null, source = step.section === "Encoder input" ? facts.vocabularies.source : null;
-  const isAttention = /attention/.test(step.block) && ["T", "T_dec"].includes(step.output.axes.at(-1));
+  const isAttention = /attention/.test(step.block) && ["S", "T"].includes(step.output.axes.at(-1));
   return (letter, size, isRow) => (isRow && isAttention && rowsOf(letter, size)) || (letter && letter === rows ? ofLength(facts.labels, size) : letter === "V" && source ? ofLength(source, size) : tokensOf(letter, size));
 }
 
@@ -274,10 +275,9 @@ const caption = (symbol, part, axes) => el("span", {}, symbol, " ", shapeText(pa
 
 /** Returns the most probable tokens at each position. */
 function probabilityTable() {
-  const letter = facts.tokens.T_dec ? "T_dec" : "T";
-  const hasBefore = facts.tokens[letter]?.length === facts.labels.length;
+  const hasBefore = facts.tokens.T?.length === facts.labels.length;
   const heads = [...(hasBefore ? ["After"] : []), "Correct token", "Most probable"];
-  const name = (n) => (hasBefore ? [el("th", { scope: "row" }, el("bdi", {}, facts.tokens[letter][n])), el("td", {}, el("bdi", {}, facts.labels[n]))] : [el("th", { scope: "row" }, el("bdi", {}, facts.labels[n]))]);
+  const name = (n) => (hasBefore ? [el("th", { scope: "row" }, el("bdi", {}, facts.tokens.T[n])), el("td", {}, el("bdi", {}, facts.labels[n]))] : [el("th", { scope: "row" }, el("bdi", {}, facts.labels[n]))]);
   return el("section", {}, el("h3", {}, "Most probable tokens"),
     el("p", { class: "soft" }, "The softmax of each row of logits. The correct token is marked."),
     el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Most probable tokens" }, el("table", { class: "tokens" },
