@@ -1,6 +1,7 @@
 """Language models: reads published folders written by the transformers package and compares the computations."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from transformer.bundle.huggingface import read_published, write_published
 from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.errors import BundleError
 from transformer.pipelines.text_generation import Generator
+from transformer.tokenizers.huggingface import HuggingFaceTokenizer
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SIZE = 53
@@ -106,13 +108,14 @@ def test_positions_may_begin_anywhere_and_a_headless_model_is_read(tmp_path: Pat
 
 
 @pytest.mark.parametrize("beam", [1, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["gpt", "llama"])
+@pytest.mark.parametrize(("kind", "ends"), [("gpt", [0]), ("llama", [0]), ("llama", [0, 41, 17])])
 @torch.no_grad()
-def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path: Path) -> None:
+def test_what_is_written_is_what_generate_writes(kind: str, ends: list[int], beam: int, tmp_path: Path) -> None:
     """Catches a cache that differs from the full forward pass, a wrong EOS, and padding that shifts positions."""
     reference = gpt(n_layer=2, tie_word_embeddings=False) if kind == "gpt" else llama(num_key_value_heads=2)
     reference.lm_head.weight.normal_(std=0.6, generator=torch.Generator().manual_seed(3))
     reference.lm_head.weight[0] *= 4.0  # so that some sequences end
+    reference.generation_config.eos_token_id = ends
     write_word_level(tmp_path / "hf", SIZE, {"eos_token": "<end>"})
     bundle = imported(reference, tmp_path / "hf")
     generator = torch.Generator().manual_seed(1)
@@ -127,8 +130,9 @@ def test_what_is_written_is_what_generate_writes(kind: str, beam: int, tmp_path:
             torch.tensor([prompt]), num_beams=beam, do_sample=False, max_new_tokens=25, length_penalty=1.0,
             early_stopping=True, pad_token_id=0,
         )[0, len(prompt) :].tolist()  # fmt: skip
-        ended.append(0 in expected)
-        assert best.tokens == (expected[: expected.index(0)] if 0 in expected else expected)
+        end = next((position for position, token in enumerate(expected) if token in ends), None)
+        ended.append(end is not None)
+        assert best.tokens == expected[:end]
         assert best.finished == ended[-1]
         distinct_tokens |= {*best.tokens}
     assert len(distinct_tokens) > 10, "the model only repeats a few tokens"
@@ -189,7 +193,7 @@ def test_byte_pairs_of_two_files_are_those_of_transformers(*, prefix: bool, tmp_
     """Catches a missing or surplus leading space, and added tokens that are split into pieces."""
     merges = ["t h", "th e", "Ġ the", "Ġ c", "a t", "Ġc at"]
     pieces = [*sorted(ByteLevel.alphabet()), *(pair.replace(" ", "") for pair in merges), "<|endoftext|>"]
-    config = GPT2Config(**{**SIZES, **SPECIAL_TOKENS, "vocab_size": len(pieces)})
+    config = GPT2Config(**{**SIZES, **SPECIAL_TOKENS, "vocab_size": len(pieces) + 2})
     randomized(GPT2LMHeadModel(config)).save_pretrained(tmp_path)
     vocabulary = {piece: token for token, piece in enumerate(pieces)}
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
@@ -199,8 +203,12 @@ def test_byte_pairs_of_two_files_are_those_of_transformers(*, prefix: bool, tmp_
     reference, tokenizer = AutoTokenizer.from_pretrained(tmp_path), read_published(tmp_path).tokenizers.source
     for text in ("the cat", " the cat", "", "Ähre\n the"):
         assert tokenizer.encode(text) == reference(text)["input_ids"]
+    added = {"<|user|>": len(pieces), "<|model|>": len(pieces) + 1}
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added), encoding="utf-8")
+    reference, tokenizer = AutoTokenizer.from_pretrained(tmp_path), read_published(tmp_path).tokenizers.source
+    assert tokenizer.encode("<|user|>the cat<|model|> a") == reference("<|user|>the cat<|model|> a")["input_ids"]
     for overrides, message in (({"add_bos_token": True}, "add_bos_token in"), (
-        {"added_tokens_decoder": {"300": {"content": "<|user|>"}}}, r"tokens beside vocab.json \(<\|user\|>\)"
+        {"added_tokens_decoder": {"300": {"content": "<|user|>"}}}, "would be token 263, but is 300"
     )):  # fmt: skip
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, **overrides}), encoding="utf-8")
         with pytest.raises(BundleError, match=message):
@@ -239,18 +247,23 @@ def test_what_is_never_written_here_is_not_written_after_an_export(tmp_path: Pat
     assert n_with_bad_words, "the suppressed tokens would not have been generated anyway"
 
 
-def test_several_ends_are_refused(tmp_path: Path) -> None:
-    """Catches a model that generates beyond an EOS token that only generation_config.json names."""
+def test_generation_settings_decide_what_ends_a_text(tmp_path: Path) -> None:
+    """Catches ends that only one of two files names, an export that loses them, and EOS that a text goes on after."""
     gpt().save_pretrained(tmp_path)
     write_word_level(tmp_path, SIZE, {"eos_token": "<end>"})
-    assert read_published(tmp_path).config.eos_id == 0  # pyright: ignore[reportAttributeAccessIssue]
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [0, 41]}', encoding="utf-8")
-    with pytest.raises(BundleError, match=r"eos_token_id=\[0, 41\] in generation_config.json names \{41\}"):
-        read_published(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps({**config, "eos_token_id": [0, 41]}), encoding="utf-8")
-    with pytest.raises(BundleError, match=r"eos_token_id=\[0, 41\] in config.json: a model here has one end"):
-        read_published(tmp_path)
+    for in_config, in_generation, expected in [
+        (0, [0, 41], (0, 41)), (0, [41, 0], (0, 41)), ([0, 41], None, (0, 41)), (0, [41, 17], (41, 17)), (0, None, (0,))
+    ]:  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps({**config, "eos_token_id": in_config}), encoding="utf-8")
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": in_generation}), encoding="utf-8")
+        bundle = read_published(tmp_path)
+        assert bundle.tokenizers.source.special_tokens.ends == expected
+        restored = HuggingFaceTokenizer.from_json(bundle.tokenizers.source.to_json())
+        assert restored.special_tokens.ends == expected
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        write_published(bundle, tmp_path / "out")
+        assert read_published(tmp_path / "out").tokenizers.source.special_tokens.ends == expected
 
 
 def test_a_setting_that_nothing_looks_at_is_refused(tmp_path: Path) -> None:

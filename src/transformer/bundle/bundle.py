@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -248,8 +248,7 @@ def check_vocabulary_sizes(tokenizers: TokenizerPair, config: ModelConfig) -> No
         known = sizes.get(f"{side}_vocab_size", sizes.get("vocab_size", tokenizer.vocab_size))
         if tokenizer.vocab_size > known:
             raise BundleError(f"a tokenizer of {tokenizer.vocab_size:,} tokens does not go with {known:,} of the model")
-        special = [token for token in astuple(tokenizer.special_tokens) if token is not None]
-        for token in (*special, *chain.from_iterable(tokenizer.boundary_tokens)):
+        for token in (*tokenizer.special_tokens.present, *chain.from_iterable(tokenizer.boundary_tokens)):
             if not 0 <= token < known:
                 raise BundleError(f"the id {token} of a special token is not in 0 to {known - 1} of the model")
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.candidates import Candidates, normalized_score, rank
+from transformer.decoding.candidates import Candidates, is_end, normalized_score, rank
 from transformer.decoding.constrained import count_occurrences
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.incremental_state import join_states
@@ -150,9 +150,9 @@ class BeamState:
         )
 
     @property
-    def eos_id(self) -> int:
-        """The id of EOS; -1 if there is none and only the limit ends a sentence."""
-        return eos_id_of(self.special_tokens)
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a sentence; none if only the limit does."""
+        return self.special_tokens.ends
 
     @property
     def lengths(self) -> Int[Tensor, " N"]:
@@ -185,7 +185,7 @@ class BeamState:
             group: Index of the beam group that they belong to.
             except_rows: Sentences that are left out.
         """
-        is_eos = candidates.tokens[:, columns] == self.eos_id
+        is_eos = is_end(candidates.tokens[:, columns], self.ends)
         if not is_eos.any():
             return
         is_eos &= candidates.ranking_scores[:, columns] != -torch.inf
@@ -288,11 +288,6 @@ class BeamState:
             self.special_tokens,
             self.uniform[rows],
         )
-
-
-def eos_id_of(special_tokens: SpecialTokenIds) -> int:
-    """Returns the id of EOS; -1 if there is none."""
-    return -1 if special_tokens.eos is None else special_tokens.eos
 
 
 def _distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -8,11 +8,13 @@ Axis letters beside those of the blocks: N sentences, W hypotheses per sentence,
 for generated tokens.
 """
 
+import operator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.decoding.hypothesis import Hypothesis
@@ -122,9 +124,20 @@ def expand(
     return Candidates(best.values, new_scores, beam_indices + first_beam_index, tokens)
 
 
-def prune(candidates: Candidates, size: int, eos_id: int) -> Candidates:
-    """Returns the `size` best candidates that are not EOS, best first; missing ones have the ranking score -inf."""
-    ranking_scores = candidates.ranking_scores.masked_fill(candidates.tokens == eos_id, -torch.inf)
+def n_candidates(size: int, ends: tuple[int, ...]) -> int:
+    """Returns how many candidates always leave `size` that do not end; a hypothesis may end in each of `ends`."""
+    return size * max(2, 1 + len(ends))
+
+
+def is_end(tokens: Int[Tensor, "*rows"], ends: tuple[int, ...]) -> Bool[Tensor, "*rows"]:
+    """Marks the tokens that end a text."""
+    first, *others = ends or (-1,)
+    return reduce(operator.or_, (tokens == end for end in others), tokens == first)
+
+
+def prune(candidates: Candidates, size: int, ends: tuple[int, ...]) -> Candidates:
+    """Returns the `size` best candidates that do not end, best first; missing ones have the ranking score -inf."""
+    ranking_scores = candidates.ranking_scores.masked_fill(is_end(candidates.tokens, ends), -torch.inf)
     best = ranking_scores.topk(min(size, ranking_scores.size(1)), dim=1)
     beam_indices, tokens = (indices.gather(1, best.indices) for indices in (candidates.beam_indices, candidates.tokens))
     is_score = candidates.ranking_scores is candidates.scores

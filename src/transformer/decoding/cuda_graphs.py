@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.blocks.cache import CausalCache, DecoderCache
-from transformer.decoding.beam_state import BeamState, eos_id_of
-from transformer.decoding.candidates import Candidates, TopK, expand, prune
+from transformer.decoding.beam_state import BeamState
+from transformer.decoding.candidates import Candidates, TopK, expand, is_end, n_candidates, prune
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.incremental_state import reorder_rows, resize_caches, state_tensors
 from transformer.decoding.request import Request
@@ -220,7 +220,7 @@ class GraphedBatch:
         capturer: "GraphCapturer | None",
     ) -> None:
         state = cast(CausalCache | DecoderCache, beams.state)
-        self.model, self.search, self.eos_id = model, search, eos_id_of(special_tokens)
+        self.model, self.search, self.ends = model, search, special_tokens.ends
         self.longest, self.max_tokens = state.longest, max_tokens
         self.state = resize_caches(state, self.longest + max_tokens)
         self.tokens, self.scores = beams.tokens, beams.scores
@@ -250,7 +250,7 @@ class GraphedBatch:
         """Runs `steps` steps after the first `begun` ones; on a GPU, it returns before they are finished."""
         if self._capturer is None:
             self._run_steps(begun, steps)
-            return StepResults(steps, self.sums, self.ids, self.eos_id)
+            return StepResults(steps, self.sums, self.ids, self.ends)
         with torch.cuda.device(self.scores.device):
             if not self._graphs:
                 self._run_steps(begun, 1, keep=False)  # initializes libraries; the graph overwrites its results
@@ -258,7 +258,7 @@ class GraphedBatch:
             if (begun, steps) not in self._graphs:
                 self._graphs[begun, steps] = self._capturer.capture(lambda: self._run_steps(begun, steps))
             self._graphs[begun, steps].replay()
-            return StepResults(steps, self.sums, self.ids, self.eos_id)
+            return StepResults(steps, self.sums, self.ids, self.ends)
 
     @torch.inference_mode()
     def _run_steps(self, begun: int, steps: int, *, keep: bool = True) -> None:
@@ -271,14 +271,15 @@ class GraphedBatch:
             logits, stepped = self.model.step(tokens.flatten(), state)
             state = cast("CausalCache | DecoderCache", stepped)  # a model returns the kind of state that it was given
             never = self._never_mask(logits.size(1), begun + step)
-            best = best_tokens(logits, min(2 * width, logits.size(1)), never)
+            k = n_candidates(width, self.ends)
+            best = best_tokens(logits, min(k, logits.size(1)), never)
             log_p, ids = (x.unflatten(0, scores.shape) for x in best)
-            candidates = expand(TopK(ids, log_p, log_p), scores, scores, 2 * width)
-            active = prune(candidates, width, self.eos_id)
+            candidates = expand(TopK(ids, log_p, log_p), scores, scores, k)
+            active = prune(candidates, width, self.ends)
             tokens, scores = active.tokens, active.scores
             if width > 1:
                 state = reorder_rows(state, (self.first_rows + active.beam_indices).flatten())
-            is_eos = candidates.tokens[:, :width] == self.eos_id
+            is_eos = is_end(candidates.tokens[:, :width], self.ends)
             self.sums[step, 0] = candidates.ranking_scores[:, :width].masked_fill(~is_eos, -torch.inf)
             self.sums[step, 1] = scores
             for row, indices in enumerate((candidates.beam_indices[:, :width], active.beam_indices, tokens)):
@@ -297,8 +298,8 @@ class GraphedBatch:
             for token in self.special_tokens.suppressed_ids(allow_unknown=self.search.allow_unknown):
                 late[token] = True
             early = late.clone()
-            if self.eos_id >= 0:
-                early[self.eos_id] = True
+            for end in self.ends:
+                early[end] = True
             self._never = early, late
         return self._never[length >= self.search.min_tokens]
 
@@ -350,11 +351,13 @@ class StepResults:
         steps: Number of steps.
         sums: Scores of the hypotheses that finished at each step (-inf if none did), and of the active ones.
         ids: Beam indices of the finished hypotheses, those of the active ones, and the tokens of the active ones.
-        eos_id: Id of EOS.
+        ends: Tokens that end a sentence.
     """
 
-    def __init__(self, steps: int, sums: Float[Tensor, "C 2 N W"], ids: Int[Tensor, "C 3 N W"], eos_id: int) -> None:
-        self.steps, self.eos_id = steps, eos_id
+    def __init__(
+        self, steps: int, sums: Float[Tensor, "C 2 N W"], ids: Int[Tensor, "C 3 N W"], ends: tuple[int, ...]
+    ) -> None:
+        self.steps, self.end = steps, ends[0] if ends else -1
         is_gpu = sums.device.type == "cuda"
         self._sums, self._ids = (
             torch.empty(x[:steps].shape, dtype=x.dtype, pin_memory=is_gpu, device="cpu") for x in (sums, ids)
@@ -370,8 +373,8 @@ class StepResults:
         if self._copied is not None:
             self._copied.synchronize()
         for sums, ids in zip(self._sums, self._ids.long(), strict=True):
-            eos = torch.full_like(ids[0], self.eos_id)
-            yield Candidates(sums[0], sums[0], ids[0], eos), Candidates(sums[1], sums[1], ids[1], ids[2])
+            ends = torch.full_like(ids[0], self.end)  # which of several it was makes no difference
+            yield Candidates(sums[0], sums[0], ids[0], ends), Candidates(sums[1], sums[1], ids[1], ids[2])
 
 
 def _cpu_view(beams: BeamState, n: int) -> BeamState:

@@ -55,8 +55,8 @@ LogitsProcessor = Callable[[Tensor, History], None]
 """Changes the scores of the next token (N, W, V) in place, given the tokens before it."""
 
 
-def make_logits_processors(search: Search, eos_id: int) -> list[LogitsProcessor]:
-    """Creates the processors that a search applies to all sentences; `eos_id` is -1 if the model has none."""
+def make_logits_processors(search: Search, ends: tuple[int, ...]) -> list[LogitsProcessor]:
+    """Creates the processors that a search applies to all sentences; `ends` are the tokens that end one."""
     processors: list[LogitsProcessor] = []
     if search.repetition_penalty is not None and search.penalizes_repetition:
         processors.append(partial(penalize_repetition, penalty=search.repetition_penalty))
@@ -64,8 +64,8 @@ def make_logits_processors(search: Search, eos_id: int) -> list[LogitsProcessor]
         processors.append(partial(forbid_repeated_ngrams, size=search.no_repeat_ngram))
     if search.banned:
         processors.append(partial(forbid_sequences, banned=group_by_length(search.banned)))
-    if search.min_tokens and eos_id >= 0:
-        processors.append(partial(forbid_early_eos, min_tokens=search.min_tokens, eos_id=eos_id))
+    if search.min_tokens and ends:
+        processors.append(partial(forbid_early_eos, min_tokens=search.min_tokens, ends=ends))
     return processors
 
 
@@ -110,9 +110,11 @@ def forbid_sequences(scores: Float[Tensor, "N W V"], history: History, banned: S
             scores.masked_fill_(_token_mask(scores, next_tokens, is_match), -torch.inf)
 
 
-def forbid_early_eos(scores: Float[Tensor, "N W V"], history: History, min_tokens: int, eos_id: int) -> None:
-    """Forbids EOS in sentences that have generated fewer than `min_tokens` tokens."""
-    scores[:, :, eos_id].masked_fill_((history.n_generated < min_tokens)[:, None], -torch.inf)
+def forbid_early_eos(scores: Float[Tensor, "N W V"], history: History, min_tokens: int, ends: tuple[int, ...]) -> None:
+    """Forbids the end of sentences that have generated fewer than `min_tokens` tokens."""
+    is_early = (history.n_generated < min_tokens)[:, None]
+    for end in ends:
+        scores[:, :, end].masked_fill_(is_early, -torch.inf)
 
 
 def force_prefixes(

@@ -19,8 +19,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transformer.decoding.beam_state import BeamState, SentenceState, eos_id_of
-from transformer.decoding.candidates import Candidates, expand, log_probabilities, prune, top_k_processed
+from transformer.decoding.beam_state import BeamState, SentenceState
+from transformer.decoding.candidates import (
+    Candidates,
+    expand,
+    is_end,
+    log_probabilities,
+    n_candidates,
+    prune,
+    top_k_processed,
+)
 from transformer.decoding.constrained import (
     Constraint,
     allocate_banks,
@@ -73,7 +81,7 @@ def search_each(
     """
     queue = RequestQueue(enumerate(requests), batch_tokens // search.beam, refill_below)
     beams: BeamState | None = None
-    processors = make_logits_processors(search, eos_id_of(special_tokens))
+    processors = make_logits_processors(search, special_tokens.ends)
     search_model = as_search_model(model)
     while True:
         done = list[SentenceState]()
@@ -130,7 +138,7 @@ def stream_tokens(
     """
     if search.beam != 1:
         raise ConfigError(f"beam={search.beam} cannot stream, since the best hypothesis is known last; choose 1")
-    processors = make_logits_processors(search, eos_id_of(special_tokens))
+    processors = make_logits_processors(search, special_tokens.ends)
     search_model, done = as_search_model(model), list[SentenceState]()
     with ensure_inference_mode():
         beams = BeamState.begin(search_model, [(0, request)], search, device or torch.device("cpu"), special_tokens)
@@ -191,12 +199,13 @@ def uses_raw_logits(beams: BeamState, search: Search) -> bool:
 def select_from_raw_logits(model: SearchModel, beams: BeamState, search: Search) -> Candidates:
     """Steps the model and selects candidates from its raw logits; same result as `select_candidates`."""
     is_early = beams.sentences[0].length < search.min_tokens
-    early_eos = (beams.eos_id,) if is_early and beams.eos_id >= 0 else ()
-    never = (*beams.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown), *early_eos)
-    top_k, beams.state = model.top_k(beams.tokens, beams.state, 2 * search.beam, never)
-    candidates = expand(top_k, beams.scores, beams.ranking_scores, 2 * search.beam)
+    early_ends = beams.ends if is_early else ()
+    never = (*beams.special_tokens.suppressed_ids(allow_unknown=search.allow_unknown), *early_ends)
+    k = n_candidates(search.beam, beams.ends)
+    top_k, beams.state = model.top_k(beams.tokens, beams.state, k, never)
+    candidates = expand(top_k, beams.scores, beams.ranking_scores, k)
     beams.collect_finished(candidates, slice(0, search.beam), 0)
-    return prune(candidates, search.beam, beams.eos_id)
+    return prune(candidates, search.beam, beams.ends)
 
 
 def is_forcing_prefix(beams: BeamState) -> bool:
@@ -264,11 +273,12 @@ def select_candidates(beams: BeamState, log_p: LogP, processed_log_p: LogP, sear
         ranking_scores = scores if beams.ranking_scores is beams.scores else beams.ranking_scores[:, columns]
         if active and search.diversity:
             group_processed = group_processed - search.diversity * _token_counts(active, log_p.size(2))[:, None]
-        top_k = top_k_processed(group_log_p, group_processed, 2 * size)
-        candidates = expand(top_k, scores, ranking_scores, 2 * size, first_beam_index=columns.start)
+        k = n_candidates(size, beams.ends)
+        top_k = top_k_processed(group_log_p, group_processed, k)
+        candidates = expand(top_k, scores, ranking_scores, k, first_beam_index=columns.start)
         constrained = [row for row, sentence in enumerate(beams.sentences) if sentence.request.required]
         beams.collect_finished(candidates, slice(0, size), group, except_rows=constrained)
-        active.append(prune(candidates, size, beams.eos_id))
+        active.append(prune(candidates, size, beams.ends))
         for row in constrained:
             _select_constrained(beams, row, log_p, processed_log_p, candidates, active[-1])
     return Candidates.join(active)
@@ -286,14 +296,14 @@ def _select_constrained(
     generated = [tokens[: sentence.length] for tokens in beams.generated[row].tolist()]
     pairs = set(zip(candidates.beam_indices[row].tolist(), candidates.tokens[row].tolist(), strict=True))
     for beam_index, best in enumerate(processed_log_p[row].argmax(dim=-1).tolist()):
-        needed = set(next_constraint_tokens(generated[beam_index], constraints)) or {beams.eos_id} - {-1}
+        needed = set(next_constraint_tokens(generated[beam_index], constraints)) or beams.ends
         pairs |= {(beam_index, token) for token in (best, *needed)}
     beam_indices, tokens = torch.tensor(sorted(pairs), device=processed_log_p.device).unbind(1)
     ranking_scores = beams.ranking_scores[row, beam_indices] + processed_log_p[row, beam_indices, tokens]
     scores = beams.scores[row, beam_indices] + log_p[row, beam_indices, tokens]
     columns = ranking_scores.tolist(), beam_indices.tolist(), tokens.tolist()
     options = [
-        constrained_candidate(value, beam_index, token, generated[beam_index], constraints, ends=token == beams.eos_id)
+        constrained_candidate(value, beam_index, token, generated[beam_index], constraints, ends=token in beams.ends)
         for value, beam_index, token in zip(*columns, strict=True)
         if value != -torch.inf
     ]
@@ -329,7 +339,7 @@ def sample_candidates(beams: BeamState, log_p: LogP, processed_log_p: LogP, samp
     )
     beam_indices = torch.arange(width, device=tokens.device).expand(n, -1)
     beams.collect_finished(Candidates(ranking_scores, scores, beam_indices, tokens), slice(0, width), 0)
-    ranking_scores = ranking_scores.masked_fill(tokens == beams.eos_id, -torch.inf)
+    ranking_scores = ranking_scores.masked_fill(is_end(tokens, beams.ends), -torch.inf)
     return Candidates(ranking_scores, scores, beam_indices, tokens)
 
 

@@ -13,6 +13,10 @@ Activation = Annotated[
     Field(description="activation function of the feed-forward networks: relu, silu, gelu or gelu_tanh"),
 ]
 Dropout = Annotated[float, Field(ge=0, lt=1, description="dropout probability of residual connections and embeddings")]
+FurtherEnds = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...],
+    Field(description="ids of further tokens that end a text, such as the end of a message in a chat"),
+]
 SourceLength = Annotated[
     int, Field(ge=2, description="maximum source length in tokens, EOS included; longer training pairs are dropped")
 ]

@@ -4,7 +4,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import count, takewhile
 from typing import Final
@@ -223,8 +223,10 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
-        special_tokens = {name: getattr(self.special_tokens, name) for name in ("pad", "bos", "eos", "unk", "mask")}
-        return json.dumps({STORED_KEY: self.content, "control": special_tokens}, ensure_ascii=False)
+        control = asdict(self.special_tokens)
+        if not self.special_tokens.further_eos:
+            del control["further_eos"]  # as in files that older versions wrote
+        return json.dumps({STORED_KEY: self.content, "control": control}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, content: str) -> "HuggingFaceTokenizer":
@@ -235,7 +237,9 @@ class HuggingFaceTokenizer(Tokenizer):
         """
         try:
             fields = json.loads(content)
-            return cls(fields[STORED_KEY], SpecialTokenIds(**fields["control"]))
+            control = fields["control"]
+            further_eos = tuple(control.pop("further_eos", ()))
+            return cls(fields[STORED_KEY], SpecialTokenIds(**control, further_eos=further_eos))
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise DataError(
                 f"not a tokenizer of this package: {describe_error(error)}; import the model again"

@@ -22,6 +22,8 @@ class SpecialTokenIds:
         eos: End of a text.
         unk: Unknown text; generated only if that is allowed.
         mask: Masked token, which an encoder predicts.
+        further_eos: Further tokens that end a text if a model generates them, such as the end of a message in a chat.
+            They are never appended to a text.
     """
 
     pad: int | None
@@ -29,6 +31,7 @@ class SpecialTokenIds:
     eos: int | None
     unk: int | None
     mask: int | None = None
+    further_eos: tuple[int, ...] = ()
 
     @property
     def padding(self) -> int:
@@ -40,10 +43,20 @@ class SpecialTokenIds:
         """Id that stands for the end of a text: that of EOS, or 0 without one."""
         return self.eos or 0
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """All tokens that end a text if a model generates them; none if only the limit ends it."""
+        return self.further_eos if self.eos is None else (self.eos, *self.further_eos)
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Ids of all special tokens that the vocabulary has."""
+        return tuple(token for token in (self.pad, self.bos, *self.ends, self.unk, self.mask) if token is not None)
+
     def suppressed_ids(self, *, allow_unknown: bool) -> tuple[int, ...]:
         """Returns the ids that a model must not generate."""
         suppressed = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)
-        return tuple(dict.fromkeys(token for token in suppressed if token is not None and token != self.eos))
+        return tuple(dict.fromkeys(token for token in suppressed if token is not None and token not in self.ends))
 
 
 DEFAULT_SPECIAL_TOKENS: Final = SpecialTokenIds(PAD_ID, BOS_ID, EOS_ID, UNK_ID, mask=UNK_ID)

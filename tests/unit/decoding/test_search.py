@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -51,14 +52,16 @@ def forced_score(model: Transformer, request: Request, tokens: Sequence[int]) ->
     return sum(next_log_p(model, request, tokens[:i])[token] for i, token in enumerate(tokens))
 
 
-def processed(search: Search, request: Request, written: tuple[int, ...], log_p: list[float]) -> list[float]:
+def processed(
+    search: Search, request: Request, written: tuple[int, ...], log_p: list[float], ends: tuple[int, ...] = (EOS,)
+) -> list[float]:
     """The processed log-probability of each next token, computed token by token."""
     values = []
     for token, p in enumerate(log_p):
         n, text = search.no_repeat_ngram, (*written, token)
         repeats = n and text[-n:] in [written[i : i + n] for i in range(len(written) - n + 1)]
         banned = any(text[-len(sequence) :] == tuple(sequence) for sequence in search.banned)
-        early = token == EOS and len(written) < search.min_tokens
+        early = token in ends and len(written) < search.min_tokens
         unknown = token in (0, 1) or (token == UNK and not search.allow_unknown)
         value = p * (search.repetition_penalty or 1) if token in written else p
         if len(written) < len(request.prefix):
@@ -69,7 +72,7 @@ def processed(search: Search, request: Request, written: tuple[int, ...], log_p:
     return values
 
 
-def by_lists(model: Transformer, request: Request, search: Search) -> list[Hypothesis]:
+def by_lists(model: Transformer, request: Request, search: Search, ends: tuple[int, ...] = (EOS,)) -> list[Hypothesis]:
     """The search that `search_each` describes, for one sentence, with lists."""
     size, limit = search.beam // search.groups, request.limit
     active: list[list[tuple[tuple[int, ...], float, float]]] = [[((), 0.0, 0.0)] for _ in range(search.groups)]
@@ -83,13 +86,13 @@ def by_lists(model: Transformer, request: Request, search: Search) -> list[Hypot
             candidates = []
             for tokens, score, ranking_score in hypotheses:
                 log_p = next_log_p(model, request, tokens)
-                for token, value in enumerate(processed(search, request, tokens, log_p)):
+                for token, value in enumerate(processed(search, request, tokens, log_p, ends)):
                     value -= search.diversity * chosen.count(token)
                     if value != NEVER:
                         candidates.append(((*tokens, token), score + log_p[token], ranking_score + value))
             candidates.sort(key=lambda triple: -triple[2])
-            finished[group] += [Hypothesis(list(t[:-1]), s, True, r) for t, s, r in candidates[:size] if t[-1] == EOS]
-            active.append([triple for triple in candidates[: 2 * size] if triple[0][-1] != EOS][:size])
+            finished[group] += [Hypothesis(list(t[:-1]), s, True, r) for t, s, r in candidates[:size] if t[-1] in ends]
+            active.append([triple for triple in candidates if triple[0][-1] not in ends][:size])
             chosen += [tokens[-1] for tokens, *_ in active[-1]]
             best = sorted(finished[group], key=lambda h: -h.ranking_score / search.length_penalty(h.length))
             enough = len(best) >= size
@@ -207,6 +210,20 @@ def test_a_narrow_beam_under_rules_is_the_search_over_lists(options: dict[str, A
             assert_same(hypotheses, by_lists(model, request, search))
 
 
+@pytest.mark.parametrize(
+    ("beam", "options"),
+    [(4, {}), (4, {"min_tokens": 3}), (4, {"repetition_penalty": 1.3}), (4, {"groups": 2}), (1, {})],
+)
+def test_a_model_may_have_several_ends(beam: int, options: dict[str, Any]) -> None:
+    """Catches a text that goes on after its second kind of end, and a beam that ends leave with too few hypotheses."""
+    model, ends, search = model_of(4, vocabulary=13), (EOS, 5, 11), Search(beam, n_best=beam, **options)
+    special_tokens = replace(DEFAULT_SPECIAL_TOKENS, further_eos=ends[1:])
+    asked = requests(4, [9, 4, 12, 25, 30], vocabulary=13)
+    for request, hypotheses in zip(asked, search_all(model, asked, search, special_tokens=special_tokens), strict=True):
+        assert_same(hypotheses, by_lists(model, request, search, ends))
+        assert not {*ends} & {token for hypothesis in hypotheses for token in hypothesis.tokens}
+
+
 def test_the_models_of_these_tests_prune() -> None:
     """Guards the tests above: a narrow beam must miss what a wide one finds, or pruning was never tried."""
     model, asked = model_of(5, vocabulary=13), requests(5, [9] * 5, vocabulary=13)
@@ -254,7 +271,7 @@ def test_the_minimum_of_tokens_is_counted_for_each_row() -> None:
     log_p = torch.zeros(3, 2, 5)
     lengths = torch.tensor([4, 1, 3])
     history = History(torch.zeros(3, 2, 7, dtype=torch.long), lengths + 9, lengths)
-    forbid_early_eos(log_p, history, min_tokens=3, eos_id=EOS)
+    forbid_early_eos(log_p, history, min_tokens=3, ends=(EOS,))
     assert log_p[:, :, EOS].tolist() == [[0.0, 0.0], [NEVER, NEVER], [0.0, 0.0]]
     assert log_p.isfinite().sum() == log_p.numel() - 2
 

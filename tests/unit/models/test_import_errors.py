@@ -99,7 +99,7 @@ def test_what_a_folder_says_twice_or_otherwise_is_refused() -> None:
     for rope in ({"factor": 2.0, "rope_theta": 1.0}, {"partial_rotary_factor": 0.5}):
         with pytest.raises(BundleError, match="factor"):
             LLAMA.read_settings({"rope_parameters": rope}, [], {})
-    for generation_config in (b'{"forced_bos_token_id": 3}', b'{"eos_token_id": [2, 3]}', b'{"bad_words_ids": [[7]]}'):
+    for generation_config in (b'{"forced_bos_token_id": 3}', b'{"bad_words_ids": [[7]]}'):
         with pytest.raises(BundleError, match=r"in generation_config\.json"):
             LLAMA.read_config(family("llama").config, {}, {"generation_config.json": generation_config}, [])
 

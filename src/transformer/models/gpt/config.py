@@ -5,7 +5,7 @@ from typing import Final, Literal
 from pydantic import Field, model_validator
 
 from transformer.config import Layers
-from transformer.models.kinds import Activation, LanguageModelConfig
+from transformer.models.kinds import Activation, FurtherEnds, LanguageModelConfig
 
 
 class GptConfig(LanguageModelConfig):
@@ -34,6 +34,7 @@ class GptConfig(LanguageModelConfig):
     share_embeddings: bool = Field(default=True, description="tie the input embedding and the output projection")
     bos_id: int | None = Field(default=None, ge=0, description="id of the BOS token; the tokenizer's if not set")
     eos_id: int | None = Field(default=None, ge=0, description="id of the EOS token; the tokenizer's if not set")
+    further_eos_ids: FurtherEnds = ()
     pad_id: int | None = Field(default=None, ge=0, description="id of the padding token; the tokenizer's if not set")
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer.config import MAX_LAYERS, JsonObject
 from transformer.errors import BundleError
-from transformer.models.huggingface.generation_config import check_generation, read_token_id
+from transformer.models.huggingface.generation_config import check_generation, read_end_ids, read_token_id
 from transformer.models.huggingface.key_mapping import (
     CONFIG,
     OTHER_PROGRAM,
@@ -105,7 +105,15 @@ class HuggingFaceFormat(Generic[C]):
                 check_size(published, hf_name, MAX_LAYERS if our_name in LAYER_KEYS else MAX_SIZE)
         values = {our_name: setting(published, *named) for our_name, named in self.settings.items()}
         n_tokens: int = values.get("vocab_size", values.get("src_vocab_size", 0))
-        values |= {name: read_token_id(published, *named, n_tokens) for name, named in self.ids.items()}
+        values |= {
+            name: read_token_id(published, *named, n_tokens) for name, named in self.ids.items() if name != "eos_id"
+        }
+        ends = list[int]()
+        if "eos_id" in self.ids:
+            several, default = "further_eos_ids" in kind.model_fields, self.ids["eos_id"][1]
+            ends = read_end_ids(published, files, default, n_tokens, several=several)
+            values["eos_id"] = ends[0] if ends else None
+            values |= {"further_eos_ids": tuple(ends[1:])} if several else {}
         for our_name, (hf_name, default) in self.ids.items():
             token = published.get(hf_name, default)
             if our_name in self.required and values[our_name] is None and token is not None:
@@ -115,7 +123,7 @@ class HuggingFaceFormat(Generic[C]):
                 )
         if "eos_id" in self.ids:
             start, never = values.get("start_id"), [values.get(f"{role}_id") for role in ("pad", "start", "bos")]
-            check_generation(published, files, start=start, end=values["eos_id"], never=never, n_tokens=n_tokens)
+            check_generation(published, files, start=start, ends=ends, never=never)
         return kind.model_validate({**values, **self.read_settings(published, self._full_names(names), files)})
 
     def write_config(self, config: C) -> dict[str, object]:
@@ -152,7 +160,9 @@ class HuggingFaceFormat(Generic[C]):
             special["unk_token"] = None
         special_tokens |= {role.removesuffix("_token"): token for role, token in special.items() if token is not None}
         absent = dict.fromkeys(("pad", "bos", "eos", "unk"))
-        tokenizer = read_tokenizer(files, SpecialTokenIds(**absent | special_tokens), n_tokens)
+        further_eos = tuple(values.get("further_eos_ids", ()))
+        control = SpecialTokenIds(**absent | special_tokens, further_eos=further_eos)
+        tokenizer = read_tokenizer(files, control, n_tokens)
         return TokenizerPair(tokenizer, tokenizer)
 
     def write_tokenizers(self, config: C, tokenizers: TokenizerPair) -> dict[str, bytes]:

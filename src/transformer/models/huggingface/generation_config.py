@@ -1,7 +1,7 @@
 """Reading and writing of the generation settings in a published folder."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from transformer.errors import BundleError, note
 from transformer.models.huggingface.key_mapping import CONFIG
 
 GENERATION = "generation_config.json"
-ROLES: Final = {"bos_token_id": "start", "eos_token_id": "end"}
+END = "eos_token_id"
 REFUSED: Final = (
     "forced_bos_token_id", "forced_decoder_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias",
     "stop_strings", "exponential_decay_length_penalty",
@@ -31,22 +31,53 @@ def read_token_id(published: JsonObject, name: str, default: int | None, n_token
         n_tokens: Number of tokens of the model.
 
     Raises:
-        BundleError: There are several such tokens, e.g. several that end a text.
+        BundleError: There are several such tokens.
     """
-    value = published.get(name, default)
-    known = [token for token in _as_list(value) if not isinstance(token, int) or 0 <= token < n_tokens]
+    known = _read_token_ids(published, name, default, n_tokens)
     if len(known) > 1:
-        raise BundleError(f"{name}={value} in {CONFIG}: a model here has one {ROLES.get(name, 'such token')}; keep one")
-    if known:
-        return known[0]
-    if value is not None and name in published:
+        raise BundleError(f"{name}={published[name]} in {CONFIG}: a model here has one; keep one")
+    return known[0] if known else None
+
+
+def read_end_ids(
+    published: JsonObject, files: Mapping[str, bytes], default: int | None, n_tokens: int, *, several: bool
+) -> list[int]:
+    """Returns the ids of the tokens that end a text, that of EOS first; ids that no token has are left out.
+
+    The generation settings decide, as in `transformers`. EOS is the token of config.json if that is among them.
+
+    Args:
+        published: Content of config.json.
+        files: The other small files, by name.
+        default: Id if config.json has no setting.
+        n_tokens: Number of tokens of the model.
+        several: Whether the model may have several.
+
+    Raises:
+        BundleError: There are several, and the model may have one only.
+    """
+    first = _read_token_ids(published, END, default, n_tokens)
+    ends = _known(json.loads(files.get(GENERATION, b"{}")).get(END), n_tokens) or first
+    if not several and len({*first, *ends}) > 1:
+        raise BundleError(
+            f"{END} is {first} in {CONFIG} and {ends} in {GENERATION}: an encoder-decoder model here has one; keep one"
+        )
+    return list(dict.fromkeys([*(token for token in first if token in ends), *ends]))
+
+
+def _read_token_ids(published: JsonObject, name: str, default: int | None, n_tokens: int) -> list[Any]:
+    """Returns the ids of a setting in config.json that are tokens of the model."""
+    value = published.get(name, default)
+    known = _known(value, n_tokens)
+    if not known and value is not None and name in published:
         note(f"{name}={value} in {CONFIG} is none of the {n_tokens:,} tokens of the model; read as no token")
-    return None
+    return known
 
 
-def _as_list(value: Any) -> list[Any]:
-    """Returns a value as a list; None is empty."""
-    return value if isinstance(value, list) else [] if value is None else [value]
+def _known(value: Any, n_tokens: int) -> list[Any]:
+    """Returns one or several ids as a list, without integers that are not tokens of the model."""
+    ids: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
+    return [token for token in ids if not isinstance(token, int) or 0 <= token < n_tokens]
 
 
 def check_generation(
@@ -54,9 +85,8 @@ def check_generation(
     files: Mapping[str, bytes],
     *,
     start: int | None,
-    end: int | None,
+    ends: Collection[int],
     never: Iterable[int | None],
-    n_tokens: int,
 ) -> None:
     """Checks that the generation settings of a published folder are supported.
 
@@ -64,17 +94,13 @@ def check_generation(
         published: Content of config.json.
         files: The other small files, by name.
         start: Start token of the decoder; None for models that continue a text.
-        end: End-of-sequence token.
+        ends: Tokens that end a text.
         never: Tokens that are never generated here.
-        n_tokens: Number of tokens of the model; larger ids are left out.
 
     Raises:
-        BundleError: The folder names another start or end token, or forces or forbids tokens.
+        BundleError: The folder names another start token, or forces or forbids tokens.
     """
     generation: JsonObject = json.loads(files.get(GENERATION, b"{}"))
-    ends = generation.get("eos_token_id")
-    if other := {token for token in _as_list(ends) if token != end and (token is None or 0 <= token < n_tokens)}:
-        raise BundleError(f"eos_token_id={ends} in {GENERATION} names {other}, which {CONFIG} does not; keep one end")
     begun = generation.get("decoder_start_token_id")
     if start is not None and begun not in (None, start):
         raise BundleError(f"decoder_start_token_id={begun} in {GENERATION} is not {start}, that of {CONFIG}; keep one")
@@ -83,7 +109,7 @@ def check_generation(
             if facts.get(name) not in (None, [], {}):
                 raise BundleError(f"{name}={facts[name]!r} in {place} is not known; remove it to write without")
         ruled_out = facts.get("bad_words_ids") or ()
-        if any(len(word) != 1 or word[0] == end or word[0] not in never for word in ruled_out):
+        if any(len(word) != 1 or word[0] in ends or word[0] not in never for word in ruled_out):
             raise BundleError(
                 f"bad_words_ids={ruled_out!r} in {place} rules out more than what is never written; remove it, and "
                 "ban words at each call"
@@ -120,9 +146,10 @@ def language_model_files(config: Config) -> dict[str, object]:
     """Returns generation_config.json, by its name, for a language model; `max_length` includes the prompt."""
     values = config.model_dump()
     bos, eos, pad = (values[f"{role}_id"] for role in ("bos", "eos", "pad"))
-    ids = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
+    ends = [token for token in (eos, *values["further_eos_ids"]) if token is not None]
+    ids = {"bos_token_id": bos, END: ends if len(ends) > 1 else eos, "pad_token_id": pad}
     known = {name: token for name, token in ids.items() if token is not None}
-    return {GENERATION: {**known, "max_length": values["seq_len"], **_bad_words((pad, bos), eos)}}
+    return {GENERATION: {**known, "max_length": values["seq_len"], **_bad_words((pad, bos), ends)}}
 
 
 def encoder_decoder_files(config: Config) -> dict[str, object]:
@@ -143,10 +170,10 @@ def generation_config(start: int | None, end: int | None, pad: int | None, max_t
     """
     return {
         "decoder_start_token_id": start, "eos_token_id": end, "pad_token_id": pad, "max_length": max_tokens + 1,
-        **_bad_words((pad, start), end),
+        **_bad_words((pad, start), [end]),
     }  # fmt: skip
 
 
-def _bad_words(never: Iterable[int | None], end: int | None) -> dict[str, object]:
-    words = [[token] for token in dict.fromkeys(never) if token is not None and token != end]
+def _bad_words(never: Iterable[int | None], ends: Collection[int | None]) -> dict[str, object]:
+    words = [[token] for token in dict.fromkeys(never) if token is not None and token not in ends]
     return {"bad_words_ids": words} if words else {}

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from transformer.config import Config as Values
 from transformer.config import Layers
-from transformer.models.kinds import Dropout, LanguageModelConfig
+from transformer.models.kinds import Dropout, FurtherEnds, LanguageModelConfig
 
 
 class RopeScaling(Values):
@@ -47,6 +47,7 @@ class LlamaConfig(LanguageModelConfig):
     share_embeddings: bool = Field(default=False, description="tie the input embedding and the output projection")
     bos_id: int | None = Field(default=None, ge=0, description="id of the BOS token; the tokenizer's if not set")
     eos_id: int | None = Field(default=None, ge=0, description="id of the EOS token; the tokenizer's if not set")
+    further_eos_ids: FurtherEnds = ()
     pad_id: int | None = Field(default=None, ge=0, description="id of the padding token; the tokenizer's if not set")
 
 
