@@ -1,13 +1,15 @@
 """T5: reads published folders written by the transformers package and compares the computations."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
 import transformer
 from parity.published import assert_round_trip, close, close_inside, imported, outputs_of, randomized, write_word_level
@@ -18,6 +20,8 @@ from transformer.errors import BundleError, ConfigError
 from transformer.pipelines.auto import make_translator
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
+from transformer.tokenizers.huggingface import read_tokenizer
+from transformer.tokenizers.special_tokens import SpecialTokenIds
 from transformer.transformer import Transformer
 
 SIZE = 53
@@ -166,3 +170,27 @@ def test_a_task_stands_before_every_part(tmp_path: Path) -> None:
         with_task("w8 " * 9).translations([line])
     with pytest.raises(ConfigError, match="which a task shifts"):
         with_task("w8 ", terminology=Terminology(protected=("tags",)))
+
+
+def test_a_sentencepiece_model_alone_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches other pieces than those of transformers, lost normalization, and sentinels in the wrong order."""
+    (tmp_path / "text").write_text("\n".join(f"Ein Haus für {n} Ähren, der Hund lief." for n in range(300)))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "spiece"), vocab_size=60, hard_vocab_limit=False,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
+    )  # fmt: skip
+    sentinels = [f"<extra_id_{number}>" for number in range(10)]
+    options = {"tokenizer_class": "T5Tokenizer", "extra_ids": 10, **SPECIAL}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(options))
+    files = {name: (tmp_path / name).read_bytes() for name in ("spiece.model", "tokenizer_config.json")}
+    special_tokens = SpecialTokenIds(pad=0, bos=0, eos=1, unk=2)
+    tokenizer, reference = read_tokenizer(files, special_tokens), AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer.boundary_tokens == ((), (1,))
+    for text in ("der Hund lief.", "  ein  Haus ﬁ und １２\t\n ", "", "中文"):
+        assert [*tokenizer.encode(text), 1] == reference(text)["input_ids"]
+    assert tokenizer.pieces(reference.convert_tokens_to_ids(sentinels)) == sentinels
+    with pytest.raises(BundleError, match=r"spiece\.model is damaged; copy it again"):
+        read_tokenizer({**files, "spiece.model": files["spiece.model"][:-9]}, special_tokens)
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    with pytest.raises(ConfigError, match=r"pip install 'transformer\[marian\]'"):
+        read_tokenizer(files, special_tokens)

@@ -8,12 +8,12 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from transformer.config import JsonObject
-from transformer.errors import BundleError, DataError
+from transformer.errors import BundleError, ConfigError, DataError
 from transformer.tokenizers.library_checks import read_library_tokenizer
 from transformer.tokenizers.sentencepiece import SPACE
 
-TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, CONFIG_FILE = (
-    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "tokenizer_config.json"
+TOKENIZER_FILE, VOCAB_TXT, VOCAB_JSON, MERGES_TXT, SPIECE_MODEL, CONFIG_FILE = (
+    "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model", "tokenizer_config.json"
 )  # fmt: skip
 ADDED_TOKENS_FILE, SPECIAL_TOKENS_FILE, MODEL_CONFIG = "added_tokens.json", "special_tokens_map.json", "config.json"
 TOKENIZER_FILE_ONLY: Final = f"read from {TOKENIZER_FILE} alone, which AutoTokenizer of transformers writes; add it"
@@ -114,10 +114,13 @@ def _read_vocabulary(files: Mapping[str, bytes]) -> str:
             return _word_pieces(files).to_str()
         if VOCAB_JSON in files and MERGES_TXT in files:
             return _byte_pairs(files).to_str()
-    except BundleError:
+        if SPIECE_MODEL in files and tokenizer_class(files, tokenizer_options(files)) == T5:
+            return _unigram(files).to_str()
+    except (BundleError, ConfigError):
         raise
     except Exception as error:  # the library raises plain Exception
-        raise BundleError(f"{VOCAB_TXT}, {VOCAB_JSON} or {MERGES_TXT} is damaged; copy it again") from error
+        damaged = next(name for name in (VOCAB_TXT, MERGES_TXT, SPIECE_MODEL) if name in files)
+        raise BundleError(f"{damaged} is damaged; copy it again") from error
     if pieces := sorted(name for name in files if name.endswith(".model")):
         raise BundleError(
             f"there is {pieces[0]}, but no {TOKENIZER_FILE}, which is read; AutoTokenizer.from_pretrained('FOLDER')"
@@ -246,12 +249,13 @@ def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: st
     """Adds the tokens that a folder names beside its tokenizer.json, in the order of `transformers`.
 
     Raises:
-        BundleError: A token that is read in texts is beyond those of the model.
+        BundleError: A token that is read in texts is beyond those of the model, or has another id.
     """
     content = json.loads(text)
     added: dict[str, JsonObject] = {token["content"]: token for token in content.get("added_tokens") or []}
     named = sorted((int(number), token) for number, token in (options.get("added_tokens_decoder") or {}).items())
     tokens = [_token(token) for _, token in named]
+    published_ids = {token.content: number for token, (number, _) in zip(tokens, named, strict=True)}
     special = list(_special_tokens(files, options).values())
     extra = options.get("extra_special_tokens") or options.get("additional_special_tokens") or []
     special += [_token(token, special=True) for token in (extra.values() if isinstance(extra, dict) else extra)]
@@ -259,6 +263,7 @@ def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: st
         older = sorted((number, token) for token, number in json.loads(files.get(ADDED_TOKENS_FILE, b"{}")).items())
         names = {token.content for token in special}
         tokens = [AddedToken(token, normalized=token not in names, special=token in names) for _, token in older]
+        published_ids = {token: number for number, token in older}
     tokens = [
         token for token in tokens if token.content not in added or not _has_properties(token, added[token.content])
     ]
@@ -270,6 +275,11 @@ def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: st
     for token in tokens:
         number = library.token_to_id(token.content)
         number = library.get_vocab_size(with_added_tokens=True) if number is None else number
+        if (published := published_ids.get(token.content, number)) != number:
+            raise BundleError(
+                f"{token.content!r} would be token {number}, but is {published} in {CONFIG_FILE} or "
+                f"{ADDED_TOKENS_FILE}; {TOKENIZER_FILE_ONLY}"
+            )
         if n_tokens is None or number < n_tokens:
             library.add_tokens([token])
         elif not token.special:
@@ -287,7 +297,7 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     """Creates the tokenizer of BERT from its vocabulary (Devlin et al. 2019, Sec. 3).
 
     Raises:
-        BundleError: the config names another tokenizer, or there are tokens that the vocabulary lacks.
+        BundleError: The config names another tokenizer, or the vocabulary lacks a special token.
     """
     config: JsonObject = json.loads(files.get(CONFIG_FILE, b"{}"))
     other = {name: config.get(name) for name, known in BERT_CONFIG.items() if config.get(name) not in known}
@@ -297,7 +307,6 @@ def _word_pieces(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
             f"{name}={value!r} in {CONFIG_FILE} does not read {VOCAB_TXT} as BERT does; add a {TOKENIZER_FILE}"
         )
     vocabulary = {word: token for token, word in enumerate(_lines(files[VOCAB_TXT]))}
-    _check_added_tokens(files, vocabulary, VOCAB_TXT)
     names = DEFAULT_TOKENS[BERT] | special_token_names(files)
     unk, cls, sep = (names[f"{role}_token"] for role in ("unk", "cls", "sep"))
     if not {unk, cls, sep} <= vocabulary.keys():
@@ -330,33 +339,55 @@ def _lines(content: bytes) -> list[str]:
     return content.decode("utf-8").replace("\r\n", "\n").rstrip("\n").split("\n")
 
 
-def _check_added_tokens(files: Mapping[str, bytes], vocabulary: Mapping[str, int], name: str) -> None:
-    """Checks that the folder has no added tokens that the vocabulary lacks.
-
-    Raises:
-        BundleError: there are such tokens.
-    """
-    config, added = (json.loads(files.get(file, b"{}")) for file in (CONFIG_FILE, ADDED_TOKENS_FILE))
-    tokens = {*added, *(token["content"] for token in config.get("added_tokens_decoder", {}).values())}
-    if missing := tokens - vocabulary.keys():
-        raise BundleError(f"tokens beside {name} ({', '.join(sorted(missing))}): {TOKENIZER_FILE_ONLY}")
-
-
 def _byte_pairs(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
     """Creates the tokenizer of GPT-2 from its vocabulary and merges (Radford et al. 2019, Sec. 2.2).
 
     Raises:
-        BundleError: texts have boundary tokens, or there are tokens that the vocabulary lacks.
+        BundleError: Texts have boundary tokens.
     """
     lines = [line for line in _lines(files[MERGES_TXT]) if line and not line.startswith("#version")]
     pairs = [(first, second) for first, _, second in (line.partition(" ") for line in lines)]
     vocabulary: dict[str, int] = json.loads(files[VOCAB_JSON])
     config: JsonObject = json.loads(files.get(CONFIG_FILE, b"{}"))
-    _check_added_tokens(files, vocabulary, VOCAB_JSON)
     if config.get("add_bos_token"):
         raise BundleError(f"add_bos_token in {CONFIG_FILE}: {TOKENIZER_FILE_ONLY}")
     library = tokenizers.Tokenizer(models.BPE(vocabulary, pairs))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(config.get("add_prefix_space")))
     library.decoder = decoders.ByteLevel()
     library.add_special_tokens([token for token in ("<|endoftext|>",) if token in vocabulary])
+    return library
+
+
+def _unigram(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
+    """Creates the tokenizer of T5 from its SentencePiece model (Raffel et al. 2020, Sec. 3.1.3).
+
+    The sentinels `<extra_id_N>` follow the pieces in descending order.
+
+    Raises:
+        ConfigError: A package that reads the file is missing.
+    """
+    try:
+        from sentencepiece import sentencepiece_model_pb2  # optional dependency, with protobuf
+    except ImportError as error:
+        raise ConfigError(
+            f"{SPIECE_MODEL} needs the packages sentencepiece and protobuf; pip install 'transformer[marian]'"
+        ) from error
+    proto: Any = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
+    proto.ParseFromString(files[SPIECE_MODEL])
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    n_sentinels = int(tokenizer_options(files).get("extra_ids", 100))
+    sentinels = [f"<extra_id_{number}>" for number in reversed(range(n_sentinels))]
+    library = tokenizers.Tokenizer(
+        models.Unigram([*pieces, *((token, 0.0) for token in sentinels)], proto.trainer_spec.unk_id)
+    )
+    if proto.normalizer_spec.precompiled_charsmap:
+        library.normalizer = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+    library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    library.decoder = decoders.Metaspace()
+    named = DEFAULT_TOKENS[T5] | special_token_names(files)
+    library.add_special_tokens([*(named[role] for role in ("pad_token", "eos_token", "unk_token")), *sentinels])
+    eos = named["eos_token"]
+    library.post_processor = processors.TemplateProcessing(
+        single=f"$A {eos}", pair=f"$A {eos} $B {eos}", special_tokens=[(eos, library.token_to_id(eos))]
+    )
     return library

@@ -20,10 +20,10 @@ from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, Specia
     ("more", "message"),
     [({"tokenizer_config.json": b'{"tokenizer_class": "BertJapaneseTokenizer"}'}, "tokenizer_class='BertJapanese"),
      ({"tokenizer_config.json": b'{"word_tokenizer_type": "mecab"}'}, "word_tokenizer_type='mecab' in"),
-     ({"added_tokens.json": b'{"<new>": 9}'}, r"tokens beside vocab.txt \(<new>\)")],
+     ({"added_tokens.json": b'{"<new>": 9}'}, "'<new>' would be token 5, but is 9 in")],
 )  # fmt: skip
 def test_a_list_of_words_is_read_as_berts_alone(more: dict[str, bytes], message: str) -> None:
-    """Catches vocabularies of other tokenizers, and tokens outside of the vocabulary file."""
+    """Catches vocabularies of other tokenizers, and added tokens that get other ids."""
     files = {"vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n"}
     distilled = {"tokenizer_config.json": b'{"tokenizer_class": "DistilBertTokenizer"}'}
     for read in ({}, distilled):
