@@ -13,8 +13,8 @@ from figures.plots import save
 from figures.svg import FIGURES
 
 MODULES = (
-    "architecture", "attention", "batches", "costs", "decoding", "heads", "masks", "paths", "positions", "residuals",
-    "schedules",
+    "architecture", "attention", "batches", "costs", "decoding", "encoders", "heads", "masks", "paths", "positions",
+    "quantization", "residuals", "schedules", "tokens",
 )  # fmt: skip
 
 for module in map(importlib.import_module, (f"figures.{name}" for name in sys.argv[1:] or MODULES)):
