@@ -9,9 +9,11 @@ import typer
 from transformer.cli.paths import folder_path
 from transformer.cli.progress import spinner
 from transformer.cli.verbosity import say
+from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.translator import Translator
+    from transformer.run.recipe import Recipe
 
 REORDERED = ("Today the woman calls the old doctor.", "Heute ruft die Frau den alten Arzt an.")
 MODEL = "en-de"
@@ -22,6 +24,9 @@ SENTENCES = (
 )
 """Everyday sentences for the model that comes with the program."""
 N_SHOWN = 8
+TREES = {"train": 12000, "validation": 500, "test": 500}
+TREE_SEARCH = Search(max_tokens=300, retry_degenerate=False)
+"""Trees are longer than sentences, and their brackets look like the repetitions of a degenerate translation."""
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -29,6 +34,9 @@ def demo(
     folder: Annotated[
         Path, typer.Option(help="folder for the corpus, the model and the figures", parser=folder_path, metavar="PATH")
     ] = Path("translator-demo"),
+    parsing: Annotated[
+        bool, typer.Option("--parsing", help="learn to parse English sentences that a small grammar generates")
+    ] = False,
 ) -> None:
     """Translate with the model that comes with the program, then train a small one and translate with that.
 
@@ -36,14 +44,18 @@ def demo(
     of held-out sentences, the share of exact matches, a nearest-neighbour baseline, and a figure of the attention,
     which shows how words are reordered. Takes a few minutes on two cores.
 
+    With --parsing, the small one learns instead to write the trees of sentences, and is scored by labelled brackets.
+
     Example: transformer demo --folder translator-demo
     """
+    if parsing:
+        _parse(folder)
+        return
     from transformer.demo import load_phrasebook, nearest_neighbour
 
     with spinner("loading PyTorch"):
         from transformer.pipelines.auto import load
         from transformer.run.recipe import parse_recipe
-        from transformer.run.train import train
 
     _translate_everyday_sentences()
     phrasebook = load_phrasebook()
@@ -53,11 +65,7 @@ def demo(
     corpus = {"train": phrasebook.train, "validation": phrasebook.validation, "test": phrasebook.test}
     for name, pairs in corpus.items():
         _write(folder / "corpus" / name, pairs)
-    result = train(parse_recipe(demo_recipe(folder / "corpus")), folder / "run")
-    if result.interruption.requested:
-        say(f"stopped at step {result.progress.step} and saved; the same command resumes")
-        raise typer.Exit(result.interruption.exit_code)
-    translator = load(result.model)
+    translator = load(_train(parse_recipe(demo_recipe(folder / "corpus")), folder / "run"))
     sources, references = zip(*phrasebook.test, strict=True)
     with spinner("translating the held-out sentences"):
         translations = [translation.text for translation in translator.translations(sources)]
@@ -73,6 +81,56 @@ def demo(
             f"figure: {figure}" if figure else "no figure: install matplotlib to draw it (pip install matplotlib)"
         )
     typer.echo(f'try: echo "{REORDERED[0]}" | transformer translate {folder / "run"}')
+
+
+def _train(recipe: "Recipe", run: Path) -> Path:
+    """Trains the model of a recipe and returns its folder; ends the program if training was stopped."""
+    from transformer.run.train import train
+
+    result = train(recipe, run)
+    if result.interruption.requested:
+        say(f"stopped at step {result.progress.step} and saved; the same command resumes")
+        raise typer.Exit(result.interruption.exit_code)
+    return result.model
+
+
+def _parse(folder: Path) -> None:
+    """Trains a parser on trees of a small grammar, and scores it on others."""
+    from transformer.demo.grammar import treebank
+    from transformer.storage.atomic import replace_text
+    from transformer.text.trees import bracketed, read_trees
+
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    trees = treebank(TREES)
+    for name, lines in trees.items():
+        replace_text(corpus / f"{name}.trees", "".join(f"{tree}\n" for tree in lines))
+    typer.echo(f"treebank: {len(trees['train']):,} trees to train on, {len(trees['test']):,} held out; an example:")
+    typer.echo(f"  {trees['train'][0]}")
+    with spinner("loading PyTorch"):
+        from transformer.evaluation.scores import TREE_METRICS, corpus_scores
+        from transformer.pipelines.auto import load
+
+    parser = load(_train(parsing_recipe(corpus), folder / "run"), split="none", copy=False)
+    sentences, references = zip(*read_trees(trees["test"], "test"), strict=True)
+    with spinner("parsing the held-out sentences"):
+        results = parser.translations(sentences, search=TREE_SEARCH)
+    parses = [result.text for result in results]
+    typer.echo(f"held-out sentence: {sentences[0]}\n  -> {bracketed(sentences[0], parses[0]) or parses[0]}")
+    brackets, complete = corpus_scores(parses, references, metrics=TREE_METRICS)
+    typer.echo(f"F1 of labelled brackets: {brackets.value:.1f} %; trees without an error: {complete.value:.1f} %")
+    typer.echo(f'try: transformer translate {folder / "run"} --no-guard --split none --max-tokens 300 "{sentences[1]}"')
+
+
+def parsing_recipe(corpus: Path) -> "Recipe":
+    """Returns the recipe `parsing-demo` for a folder of trees."""
+    from transformer.run.recipe import load_recipe
+
+    validation = str(corpus / "validation.trees")
+    data = {
+        "pairs": str(corpus / "train.trees"), "validation_source": validation, "validation_target": validation
+    }  # fmt: skip
+    return load_recipe(Path("parsing-demo"), values={"data": data})
 
 
 def _translate_everyday_sentences() -> None:

@@ -57,7 +57,10 @@ ReferenceOption = Annotated[
     list[Path] | None, typer.Option(help="reference translation, aligned line by line; may be repeated")
 ]
 MetricsOption = Annotated[
-    str, typer.Option(help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all")
+    str,
+    typer.Option(
+        help="metrics, separated by commas: any of bleu, chrf, chrf++, ter, or all; for trees: brackets, complete"
+    ),
 ]
 TokenizeOption = Annotated[
     TokenizationChoice,
@@ -219,26 +222,25 @@ def _read(
     Raises:
         DataError: The files have different numbers of lines.
     """
-    from transformer.data.readers import raise_unequal_lines
+    from transformer.data.readers import raise_unequal_lines, read_side
     from transformer.evaluation.comparison import EvaluationSet, System
-    from transformer.text.lines import read_lines
 
     @cache
-    def read(path: Path) -> list[str]:
-        return list(read_lines(path, invalid=invalid))
+    def read(path: Path, side: Literal[0, 1] = 1) -> list[str]:
+        return read_side(path, side, invalid)
 
-    first = references[0] if source is None else source
+    sources = None if source is None else read(source, 0)
+    n_lines = len(read(references[0]) if sources is None else sources)
     for path in references:
-        if len(read(path)) != len(read(first)):
-            raise_unequal_lines(first, path, (len(read(first)), len(read(path))))
+        if len(read(path)) != n_lines:
+            raise_unequal_lines(source or references[0], path, (n_lines, len(read(path))))
     systems = [System(name, read(path)) for path, name in zip(translations, _short_names(translations), strict=True)]
     for path in translations:
-        if len(read(path)) != len(read(first)):
+        if len(read(path)) != n_lines:
             raise DataError(
-                f"{path} has {len(read(path)):,} lines, but the test set has {len(read(first)):,}; "
-                "give one translation per line"
+                f"{path} has {len(read(path)):,} lines, but the test set has {n_lines:,}; give one translation per line"
             )
-    sources, training_text = (None if path is None else read(path) for path in (source, training))
+    training_text = None if training is None else read(training)
     return EvaluationSet(sources, [read(path) for path in references], training_text), systems
 
 
@@ -302,7 +304,7 @@ def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool)
         for score in scores:
             interval = "" if score.interval is None else f" ± {score.interval:.2f}"
             chance = "" if score.p_value is None else f"  p {score.p_value:.3f}"
-            typer.echo(f"{score.name:<7}{score.value:5.2f}{interval}{chance}   {score.signature}")
+            typer.echo(f"{score.name:<6} {score.value:5.2f}{interval}{chance}   {score.signature}")
         if evaluation.empty[number]:
             typer.echo(f"{evaluation.empty[number]:,} empty translations")
         if number < len(runs):

@@ -69,7 +69,9 @@ class DataConfig(TaskConfig):
         default=None, description="target text file, aligned with source line by line, or a list of files"
     )
     pairs: Paths | None = Field(
-        default=None, description="file of sentence pairs (.tsv, .csv, .jsonl, .parquet, .tmx), or a list of files"
+        default=None,
+        description="file of sentence pairs (.tsv, .csv, .jsonl, .parquet, .tmx) or of trees (.trees, .mrg), or a list "
+        "of files",
     )
     columns: tuple[Column, Column] | None = Field(
         default=None, description="source and target columns of `pairs`: numbers counted from 1, or names"
@@ -163,7 +165,7 @@ class DataConfig(TaskConfig):
         return self
 
 
-FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".csv")
+FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".csv", ".trees", ".mrg")
 
 
 def file_format(path: str) -> str:

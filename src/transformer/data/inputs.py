@@ -9,6 +9,7 @@ from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.tables import read_csv, read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
 from transformer.errors import DataError
+from transformer.text.trees import is_treebank
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class CorpusFile:
         names = settings.languages or ("source", "target")
         if suffix == ".tmx":  # whose languages are given
             return read_tmx(path, names, counts, settings.invalid_utf8)
+        if is_treebank(path):
+            return read_pairs(path, path, counts, settings.invalid_utf8)
         if suffix == ".tsv":
             return read_tsv(path, settings.columns, counts, settings.invalid_utf8, languages=True)
         if suffix == ".csv":

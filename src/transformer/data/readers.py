@@ -1,15 +1,18 @@
-"""Readers of parallel text files."""
+"""Readers of parallel text files, and of trees with their words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from transformer.errors import DataError
-from transformer.text.lines import MAX_LINE_CHARACTERS, Invalid, LineCounts, is_overlong, read_lines
+from transformer.text.lines import MAX_LINE_CHARACTERS, Invalid, LineCounts, Overlong, is_overlong, read_lines
+from transformer.text.trees import is_treebank, read_trees
 
 Pair = tuple[str, str]
+Side = Literal[0, 1]
+"""Source or target."""
 
 
 @dataclass
@@ -77,8 +80,14 @@ def read_pairs(
 def read_all_pairs(
     source: Path, target: Path, counts: PairCounts | None = None, invalid: Invalid = "error"
 ) -> Iterator[Pair]:
-    """Same as `read_pairs`, but also yields the pairs with an overlong line, which is cut, see `decode_lines`."""
+    """Same as `read_pairs`, but also yields the pairs with an overlong line, which is cut, see `decode_lines`.
+
+    Of a file of trees, which is both source and target, yields the words and the symbols of each tree.
+    """
     counts = counts if counts is not None else PairCounts()
+    if source == target and is_treebank(source):
+        yield from read_trees(read_lines(source, counts.source, invalid), str(source))
+        return
     sources = read_lines(source, counts.source, invalid, overlong="cut")
     targets = read_lines(target, counts.target, invalid, overlong="cut")
     for pair in zip_longest(sources, targets):
@@ -89,6 +98,13 @@ def read_all_pairs(
         yield pair
     if not counts.source.lines:
         raise DataError(f"{source} and {target} are empty; give text files with one sentence a line")
+
+
+def read_side(path: Path, side: Side, invalid: Invalid = "error", overlong: Overlong = "error") -> list[str]:
+    """Returns the lines of one side of a test set: those of a text file, or the words or symbols of a file of trees."""
+    if is_treebank(path):
+        return [pair[side] for pair in read_all_pairs(path, path, invalid=invalid)]
+    return list(read_lines(path, invalid=invalid, overlong=overlong))
 
 
 def raise_unequal_lines(source: Path, target: Path, lines: tuple[int, int]) -> NoReturn:

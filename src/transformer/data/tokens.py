@@ -28,12 +28,11 @@ from transformer.data.languages import identify_languages
 from transformer.data.progress import Progress
 from transformer.data.quality.kept_spans import pair_differences
 from transformer.data.ragged import Ragged
-from transformer.data.readers import Pair, PairCounts, read_pairs
+from transformer.data.readers import Pair, PairCounts, read_pairs, read_side
 from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
-from transformer.text.lines import read_lines
 from transformer.tokenizers.pair import TokenizerPair
 
 REPORT_FILE: Final = "account.json"
@@ -89,7 +88,7 @@ class EncodingJob:
 
     def _test_lines(self) -> list[str] | None:
         path, invalid = self.settings.test_source, self.settings.invalid_utf8
-        return None if path is None else list(read_lines(Path(path), invalid=invalid, overlong="cut"))
+        return None if path is None else read_side(Path(path), 0, invalid, "cut")
 
     def _validation_pairs(self, held_out: dict[str, str]) -> list[Pair]:
         source, target = self.settings.validation_source, self.settings.validation_target

@@ -1,4 +1,4 @@
-"""BLEU, chrF, chrF++ and TER by sacrebleu, with confidence intervals and paired tests."""
+"""BLEU, chrF, chrF++ and TER by sacrebleu, and scores of trees, with confidence intervals and paired tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.bleu import BLEU
 
-MetricName = Literal["BLEU", "chrF", "chrF++", "TER"]
-METRICS: Final = get_args(MetricName)
+MetricName = Literal["BLEU", "chrF", "chrF++", "TER", "brackets", "complete"]
+TEXT_METRICS: Final[tuple[MetricName, ...]] = ("BLEU", "chrF", "chrF++", "TER")
+TREE_METRICS: Final[tuple[MetricName, ...]] = ("brackets", "complete")
+"""Metrics of lines that are trees, see `transformer.text.trees`."""
 DEFAULT_METRICS: Final[tuple[MetricName, ...]] = ("BLEU", "chrF")
 LOWER_IS_BETTER: Final = frozenset({"TER"})
 CHRF_WORDS: Final = 2
@@ -40,14 +42,14 @@ class Score:
 
 
 def parse_metrics(names: str) -> tuple[MetricName, ...]:
-    """Parses a comma-separated list of metric names, in any case, or `all`.
+    """Parses a comma-separated list of metric names, in any case, or `all`, which are those of texts.
 
     Raises:
         ConfigError: A name is unknown.
     """
     if names.strip().lower() == "all":
-        return METRICS
-    known = {name.lower(): name for name in METRICS}
+        return TEXT_METRICS
+    known: dict[str, MetricName] = {name.lower(): name for name in get_args(MetricName)}
     requested = [name.strip().lower() for name in names.split(",")]
     for name in requested:
         if name not in known:
@@ -78,7 +80,7 @@ def corpus_scores(
         DataError: The input is empty, or the numbers of lines differ.
 
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Popović 2015 and 2017 (chrF, chrF++); Snover et
-    al. 2006 (TER); Koehn 2004 (bootstrap).
+    al. 2006 (TER); Koehn 2004 (bootstrap); see `evaluation.brackets` for trees.
     """
     reference_lists = _as_reference_lists(references)
     _check_line_counts(hypotheses, reference_lists)
@@ -175,6 +177,10 @@ def _metric(name: MetricName, tokenize: Tokenization = "13a") -> "Metric":
 
     if name == "BLEU":
         return make_bleu(tokenize)
+    if name in ("brackets", "complete"):
+        from transformer.evaluation.brackets import BracketMetric  # as above
+
+        return BracketMetric(name)
     is_unspaced = tokenize in UNSPACED
     metric: Any = (
         TER(normalized=is_unspaced, asian_support=is_unspaced)

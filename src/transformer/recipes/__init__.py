@@ -16,6 +16,8 @@ ORIGINS: Final = {
     "wmt": "statmt.org/wmt14/translation-task.html",
     "WMT14": "statmt.org/wmt14/translation-task.html",
     "WMT14_EN_FR": "statmt.org/wmt14/translation-task.html",
+    "PTB": "catalog.ldc.upenn.edu/LDC99T42 (under a license of its own)",
+    "PARSING": "`transformer demo --parsing --folder parsing-demo`",
     "text": "github.com/karpathy/char-rnn",
     "sst2": "nlp.stanford.edu/sentiment",
     "fashion-mnist": "github.com/zalandoresearch/fashion-mnist",

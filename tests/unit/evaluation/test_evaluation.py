@@ -21,7 +21,7 @@ from transformer.evaluation.breakdown import (
     word_counts,
 )
 from transformer.evaluation.comparison import EvaluationSet, System, evaluate
-from transformer.evaluation.scores import compare_scores, corpus_scores, parse_metrics, sentence_scores
+from transformer.evaluation.scores import TEXT_METRICS, compare_scores, corpus_scores, parse_metrics, sentence_scores
 from transformer.reporting.evaluation import evaluation_page
 
 
@@ -52,7 +52,10 @@ def test_metrics_are_chosen_by_name() -> None:
     """Catches a name that is ignored."""
     assert parse_metrics("ter, BLEU,ter") == ("TER", "BLEU")
     assert parse_metrics("all") == ("BLEU", "chrF", "chrF++", "TER")
-    with pytest.raises(ConfigError, match="metric='comet' is unknown; choose from bleu, chrf, chrf\\+\\+, ter, or all"):
+    with pytest.raises(
+        ConfigError,
+        match="metric='comet' is unknown; choose from bleu, chrf, chrf\\+\\+, ter, brackets, complete, or all",
+    ):
         parse_metrics("bleu,comet")
 
 
@@ -117,8 +120,8 @@ def test_intervals_and_tests() -> None:
 def test_intervals_of_few_lines(n: int) -> None:
     """Catches a traceback where some samples of the bootstrap match nothing and others do: sacrebleu mixes numbers."""
     systems = [["ein mann .", "zwei hunde .", "eine frau ."], ["ein mann", "zwei", ""]][:n]
-    for metrics in (("BLEU",), ("chrF",), ("chrF++",), ("TER",)):
-        for (score,) in compare_scores(systems, ["ein mann .", "", "eine frau ."], metrics=metrics, samples=200):
+    for metric in TEXT_METRICS:
+        for (score,) in compare_scores(systems, ["ein mann .", "", "eine frau ."], metrics=[metric], samples=200):
             assert score.interval is not None
             assert math.isfinite(score.interval)
 

@@ -48,6 +48,16 @@ def test_the_papers_recipes_run_on_any_corpus(name: str, digit_corpus: tuple[Pat
     assert result.average_scores["loss"] > 0
 
 
+def test_parsing_has_the_papers_settings() -> None:
+    """Catches settings other than those of Sec. 6.3: 4 layers, d_model 1024, 16,000 tokens, all else as in base."""
+    parsing, base = (load_recipe(ROOT / "recipes" / f"{name}.toml") for name in ("parsing", "wmt14-en-de-base"))
+    model = {"N": 4, "d_model": 1024}
+    assert parsing.model.model_dump() == base.model.model_dump() | model
+    assert parsing.tokenizer.vocab_size == 16_000
+    training = {"best_metric": "loss"}
+    assert parsing.training.model_dump() == base.training.model_dump() | training
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*-en-de*.toml")), ids=lambda path: path.stem)
 def test_recipes_of_published_scores_keep_their_metric(path: Path) -> None:
     """Catches a new default that changes which checkpoint a published figure is of."""
