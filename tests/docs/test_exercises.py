@@ -10,12 +10,6 @@ from samples import ROOT
 
 FOLDER = ROOT / "docs" / "explanation"
 NOT_TEACHING = {"bibliography", "glossary", "headings", "index"}
-TEACHING = {"bibliography", "glossary", "headings", "index"}
-WITHOUT_YET = {
-    "design-choices", "embeddings", "feed-forward", "hyperparameters", "impact", "initialization", "loss-and-schedule",
-    "other-descriptions", "scaling",
-}  # fmt: skip
-"""Pages whose exercises are still to be written."""
 TEACHING = [path for path in sorted(FOLDER.glob("*.md")) if path.stem not in NOT_TEACHING]
 EXERCISE = re.compile(r"^\*\*Exercise \d+\.\*\* .+?(?=^\*\*Exercise|^## |\Z)", re.M | re.S)
 ANSWER = re.compile(r"^(```+)\{dropdown\} Answer\n(?P<text>.+?)^\1$", re.M | re.S)
