@@ -43,7 +43,7 @@ def main() -> None:
     test = arguments.folder / "corpus" / "test.trees"
     sentences, gold = read_side(test, 0), read_side(test, 1)
     parser_model = load_translator(arguments.folder / "run", split="none", copy=False)
-    measured = {}
+    measured, wrong = {}, {}
     for name, search in SEARCHES.items():
         parses = [translation.text for translation in parser_model.translations(sentences, search=search)]
         measured[name] = {
@@ -54,6 +54,7 @@ def main() -> None:
             "malformed": sum(bracketed(*pair) is None for pair in zip(sentences, parses, strict=True)),
         }
         print(name, measured[name], flush=True)
+        wrong[name] = [line[:2] for line in zip(sentences, parses, gold, strict=True) if line[1] != line[2]]
     recipe = load_recipe(arguments.folder / "run" / "recipe.toml")
     facts = {
         "command": command_line(),
@@ -65,11 +66,12 @@ def main() -> None:
         },
         "trees": TREES,
         "updates": recipe.training.max_steps,
-        "meaning": "held-out trees, in percent; malformed: lines that do not form a tree of the sentence; seconds of "
-        "the demo, while other programs ran on the machine",
+        "meaning": "held-out trees, in percent; malformed: lines that do not form a tree of the sentence; wrong: "
+        "sentences and wrong parses of the greedy search; seconds of the demo, while other programs ran on the machine",
         "seconds": round(seconds),
         "cpu_seconds": round(cpu_seconds),
         "scores": measured,
+        "wrong": wrong["greedy"],
         "mean_words": round(sum(len(line.split()) for line in sentences) / len(sentences), 1),
     }
     arguments.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
