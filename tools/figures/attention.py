@@ -153,8 +153,8 @@ def tiles() -> Drawing:
             drawing.arrow((150, 216), (200, 216))
             drawing.label(175, 206, "× e⁻²", size=11)
     assert state is not None
-    drawing.arrow((264, 247), (264, 268))
-    drawing.label(264, 280, f"o / l = {state[2]:.2f} / {state[1]:.3f} = {state[2] / state[1]:.2f}", size=11, bold=True)
+    drawing.arrow((246, 247), (246, 268))
+    drawing.label(246, 280, f"o / l = {state[2]:.2f} / {state[1]:.3f} = {state[2] / state[1]:.2f}", size=11, bold=True)
     return drawing
 
 
