@@ -116,3 +116,8 @@ class ImageEncoderConfig(LabellingConfig):
         deviation: tuple[float, ...]
         resized: tuple[int, int] | int | None
         resampling: Literal["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import BundleError, ConfigError
-from transformer.models.kinds import EncoderConfig, ModelConfig
+from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, ModelConfig
+from transformer.models.vit.model import interpolate_positions
 from transformer.run.defaults import fill_in
 from transformer.run.recipe import Recipe, make_model_config
 from transformer.run.start import SCRIPT, Start, complete_recipe
@@ -22,8 +23,12 @@ from transformer.training.optim.schedule import paper_peak
 CHANGEABLE_MODEL_KEYS: Final = frozenset({
     "dropout", "attention_dropout", "activation_dropout", "embedding_dropout", "head_dropout",
     "pooler", "masked", "next_sentence", "labels", "labels_read", "embedding", "pooler_size",
+    "image_size", "resized", "resampling",
 })  # fmt: skip
-"""Keys of the `model` section that may differ from the pretrained model: those without weights, and those of heads."""
+"""Keys of the `model` section that may differ from the pretrained model: those without weights, those of heads, and the
+size of images, for which positions are interpolated."""
+POSITIONS: Final = "positions.embedding.weight"
+"""Name of the learned positions of an encoder of images."""
 HEAD_PREFIXES: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label_head.")
 """Name prefixes of the parameters of heads on top of an encoder, which are specific to a task."""
 ENCODER_LEARNING_RATE: Final = 5e-5
@@ -45,9 +50,14 @@ class FineTunedStart(Start):
 
     def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
         """Loads the pretrained weights, see `load_pretrained`; a note names the parameters that are new."""
-        same_labels = self.bundle.config.model_dump().get("labels") == config.model_dump().get("labels")
-        new_parameters = load_pretrained(model, self.bundle.model.state_dict(), same_labels=same_labels)
-        notes = [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
+        base, stored, notes = self.bundle.config, self.bundle.model.state_dict(), list[str]()
+        if isinstance(base, ImageEncoderConfig) and isinstance(config, ImageEncoderConfig) and base.grid != config.grid:
+            stored[POSITIONS] = interpolate_positions(stored[POSITIONS], base.grid, config.grid)
+            before, after = (f"{rows} x {columns}" for rows, columns in (base.grid, config.grid))
+            notes.append(f"positions interpolated from {before} patches to {after}")
+        same_labels = base.model_dump().get("labels") == config.model_dump().get("labels")
+        new_parameters = load_pretrained(model, stored, same_labels=same_labels)
+        notes += [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
         return [note for note in (self.bundle.rounding_note, *notes) if note]
 
 

@@ -12,7 +12,7 @@ from tokenizers import models, pre_tokenizers
 
 from inspected import tiny
 from samples import digit_pairs, idx, write_lines
-from transformer.bundle import Bundle, save_bundle
+from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.data.images import ImageFolder, ImageProcessor
 from transformer.data.labelled import label_ids
 from transformer.data.windows import check_is_text
@@ -136,6 +136,30 @@ def test_images_that_cannot_be_trained_on(tmp_path: Path) -> None:
             training={"start_from": str(tmp_path / "b")})  # fmt: skip
     with pytest.raises(ConfigError, match=r"validation_labels is given without"):
         parse_recipe({"data": {"task": "images", "images": "a", "validation_labels": "b"}})
+
+
+def test_larger_images_start_from_interpolated_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Catches a ViT that cannot be trained further on larger images, and positions that move to other places."""
+    from PIL import Image
+
+    for label in ("cat", "dog"):
+        (tmp_path / "a" / label).mkdir(parents=True)
+        for number in range(4):
+            Image.fromarray(np.full((12, 12), 40 * number, np.uint8)).save(tmp_path / "a" / label / f"{number}.png")
+    sizes = {"family": "vit", "image_size": [8, 12], "patch_size": [4, 4], "channels": 1, "d_model": 16, "N": 1, "h": 2}
+    data = {"task": "images", "images": str(tmp_path / "a"), "validation_share": 0.25}
+    training = {"max_steps": 1, "threads": 1, "learning_rate": 1e-9, "precision": "float32", "weight_decay": 0}
+    first = train(parse_recipe({"data": data, "model": sizes, "training": training}), tmp_path / "1", quiet=True)
+    again = {**training, "start_from": str(first.model)}
+    wanted = {"family": "vit", "image_size": [16, 12], "patch_size": [4, 4]}
+    result = train(parse_recipe({"data": data, "model": wanted, "training": again}), tmp_path / "2")
+    assert "positions interpolated from 2 x 3 patches to 4 x 3" in capsys.readouterr().err
+    before, after = (load_bundle(run.model).model.positions.embedding.weight for run in (first, result))
+    rows = after[1:].view(4, 3, 16)
+    upper, lower = before[1:].view(2, 3, 16)
+    expected = torch.stack([upper, 0.75 * upper + 0.25 * lower, 0.25 * upper + 0.75 * lower, lower])
+    assert torch.allclose(rows, expected, atol=1e-5)
+    assert torch.allclose(after[0], before[0], atol=1e-5)
 
 
 def test_models_and_data_that_do_not_go_together(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Final
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -91,6 +92,23 @@ class Vit(nn.Module):
         return required_part(self.label_head, "label head")(self.encode(images, self.label_positions)[:, 0])
 
 
+def interpolate_positions(
+    table: Float[Tensor, "S D"], grid: tuple[int, int], new_grid: tuple[int, int]
+) -> Float[Tensor, "T D"]:
+    """Interpolates learned positions bilinearly, for images with another number of patches.
+
+    Args:
+        table: Position of the class token, which is kept, and positions of the patches, row by row.
+        grid: Rows and columns of patches in the table.
+        new_grid: Rows and columns of patches in the result.
+
+    Source: Dosovitskiy et al. 2021, Sec. 3.2.
+    """
+    patches = table[1:].T.unflatten(1, grid)[None]  # 1 D rows columns
+    resized = F.interpolate(patches, size=new_grid, mode="bilinear")
+    return torch.cat([table[:1], resized[0].flatten(1).T])
+
+
 def build(config: VitConfig) -> Vit:
     """Builds a freshly initialized model."""
     d_model, norm = config.d_model, partial(LayerNormalization, eps=config.eps)
@@ -101,7 +119,7 @@ def build(config: VitConfig) -> Vit:
         network = FeedForwardBlock(d_model, config.d_ff, 0.0, activation=ACTIVATIONS[config.activation])
         return ReadoutLayer(d_model, attention, network, config.dropout, norm=norm)
 
-    rows, columns = (image // patch for image, patch in zip(config.image_size, config.patch_size, strict=True))
+    rows, columns = config.grid
     after = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "gelu": nn.GELU()}[config.pooler_activation]
     model = Vit(
         PatchEmbedding(d_model, config.patch_size, config.channels),

@@ -76,7 +76,7 @@ class ImageTask(Task[ImageEncoderConfig]):
                 files.labels = new_ids[files.labels]
             images.names = base_labels
         config = config.updated(labels=images.names, pooler_size=None)
-        rows, columns = (a // b for a, b in zip(config.image_size, config.patch_size, strict=True))
+        rows, columns = config.grid
         train, validation = (
             ImageDataset(files, indices, rows * columns + 1)
             for files, indices in zip((images, held_out), chosen, strict=True)
