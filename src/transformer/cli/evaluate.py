@@ -313,7 +313,8 @@ def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool)
             unsure = "" if system.unsure is None else f" ({system.unsure:,} unsure)"
             typer.echo(f"{n_lines:,} lines, {run['flagged']:,} flagged{unsure}, {speed}")
     if evaluation.blank_references:
-        typer.echo(f"{evaluation.blank_references:,} lines with a blank reference")
+        lines = "line" if evaluation.blank_references == 1 else "lines"
+        typer.echo(f"{evaluation.blank_references:,} {lines} with a blank reference")
     if details:
         _print_details(evaluation)
 

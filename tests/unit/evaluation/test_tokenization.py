@@ -142,7 +142,7 @@ def test_the_command_chooses_or_warns(tmp_path: Path) -> None:
     output = write_lines(tmp_path / "out\u202e", [*CHINESE_OUTPUT[:2], "老师\x9b31m\u202e。", ""])
     same = run_command("evaluate", "--translations", reference, "--reference", reference, "--bootstrap", 0)
     assert same.stdout.startswith("BLEU   100.00   nrefs:1|case:mixed|eff:no|tok:zh|")
-    assert (same.stderr, "1 lines with a blank reference" in same.stdout) == ("", True)
+    assert (same.stderr, "1 line with a blank reference" in same.stdout) == ("", True)
     call = ("evaluate", "--translations", output, "--reference", reference, "--bootstrap", 0)
     forced = run_command(*call, "--tokenize", "13a", "--json")
     assert forced.stderr.startswith("note: BLEU tokenized by 13a finds no words in Chinese text")

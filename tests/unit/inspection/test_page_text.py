@@ -98,6 +98,16 @@ def test_arrow_keys_walk_the_path_after_a_click_on_a_tab(opened: Any, data: Page
     opened.wait_for_selector("body[data-shown^='#backward']")
 
 
+def test_the_chart_of_norms_has_a_line_for_each_stack(opened: Any, data: PageData) -> None:
+    """Catches a line from the decoder's input to the encoder's output, between which no gradient flows."""
+    go(opened, f"backward/{len(data.facts['steps']) - 1}")
+    opened.wait_for_selector("polyline.norms")
+    lines = opened.eval_on_selector_all("polyline.norms", "lines => lines.map(line => line.points.numberOfItems)")
+    sections = [step["section"] for step in data.facts["steps"] if step["output"]["gradient_norm"] is not None]
+    in_encoder = sum(section.startswith("Encoder") for section in sections)
+    assert sorted(lines) == sorted([in_encoder, len(sections) - in_encoder])
+
+
 def test_softmax_over_the_vocabulary_lists_likely_tokens(opened: Any, data: PageData) -> None:
     """Catches the first tokens of the vocabulary instead, and colours that only the largest probability has."""
     step = step_of(data, "Softmax", "Softmax of the logits")

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import torch
 
 from inspected import FAMILIES, example, recorded, tiny
 from transformer.blocks import causal_mask
-from transformer.inspection.gradient_norms import compared_norms
+from transformer.inspection.gradient_norms import compared_norms, step_norms
 from transformer.inspection.page import mathml
 from transformer.inspection.passes import Changes, Pass
 from transformer.inspection.steps import make_steps
@@ -172,6 +173,18 @@ def test_gradient_norms_are_compared_by_order_and_residual() -> None:
     ]
     norms = [tuple(value["norm"] for value in one["values"]) for one in series]
     assert len(set(norms)) == len(norms)
+
+
+def test_compared_norms_of_steps_go_from_the_loss_back_one_stack_after_the_other() -> None:
+    """Catches steps of both stacks in one line, and series in the order of the forward pass."""
+    bundle = tiny("transformer")
+    bundle.model.float()
+    recorded_pass = Pass.record(bundle, example(bundle))
+    for one in compared_norms(recorded_pass, step_norms):
+        stacks = [section.split()[0] for section in (value["section"] for value in one["values"])]
+        assert [stack for stack, _ in groupby(stacks)] == ["Loss", "Output", "Decoder", "Encoder"]
+    first = next(step for step in reversed(make_steps(recorded_pass)) if step.output.gradient is not None)
+    assert compared_norms(recorded_pass, step_norms)[0]["values"][0]["norm"] == float(first.output.gradient.norm())
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -343,6 +343,15 @@ def test_nothing_of_the_corpus_can_act_in_a_report(tmp_path: Path) -> None:
     assert r"\x1b[2J" in text_report(examination)
 
 
+def test_one_line_is_not_one_lines(tmp_path: Path) -> None:
+    """Catches "1 lines" in the text and in the page, and "2 line"."""
+    one = examine(write_lines(tmp_path / "a.src", ["a b"]), write_lines(tmp_path / "a.tgt", ["c d"]))
+    two = examine(write_lines(tmp_path / "b.src", ["a b", "c"]), write_lines(tmp_path / "b.tgt", ["c d", "e"]))
+    for report in (text_report, html_report):
+        assert "a.src (1 line) and a.tgt (1 line)" in report(one)
+        assert "b.src (2 lines) and b.tgt (2 lines)" in report(two)
+
+
 def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
     monkeypatch.setattr(sys, "argv", ["transformer", "check", *map(str, arguments)])
     with pytest.raises(SystemExit) as end:
