@@ -14,14 +14,16 @@ NEEDS_BROWSER = [
 ]
 
 
-def open_page(browser: Any, html: str, folder: Path, width: int = 1280, **options: Any) -> Iterator[Any]:
+def open_page(
+    browser: Any, html: str, folder: Path, width: int = 1280, address: str = "", **options: Any
+) -> Iterator[Any]:
     (folder / "page.html").write_text(html, encoding="utf-8")
     context = browser.new_context(viewport={"width": width, "height": 900}, **options)
     page, complaints = context.new_page(), []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.append(request.url) if not request.url.startswith("file:") else None)
-    page.goto((folder / "page.html").as_uri())
+    page.goto((folder / "page.html").as_uri() + (f"#{address}" if address else ""))
     page.wait_for_selector("body[data-shown]")
     yield page
     context.close()

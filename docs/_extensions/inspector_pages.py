@@ -1,4 +1,4 @@
-"""Writes pages of the inspector into the site, each the pass of one sentence through a small model kept in `docs`.
+"""Writes pages of the inspector into the site, each the pass of one sentence through a model kept in this repository.
 
 The directive `inspector` shows such a page within another:
 
@@ -7,9 +7,10 @@ The directive `inspector` shows such a page within another:
 ```
 """
 
+import json
 from html import escape
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -17,10 +18,42 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 DOCS: Final = Path(__file__).resolve().parents[1]
+MODELS: Final = DOCS.parent / "models"
+RESULTS: Final = DOCS.parent / "benchmarks" / "results" / "xeon-amx-2-cores"
+
+
+class Page(NamedTuple):
+    """The pass that a page shows.
+
+    Attributes:
+        model: Folder of the model.
+        text: Sentence that it reads.
+        target: Its translation; None for the model's own.
+        kind: Kind of attention that the page shows alone; None for a page with everything.
+    """
+
+    model: Path
+    text: str
+    target: str | None = None
+    kind: str | None = None
+
+
+def typical_sentence(name: str, results: str) -> Page:
+    """Returns the encoder's attention in the sentence that `benchmarks/translation/heads.py` has found typical."""
+    facts = json.loads((RESULTS / results).read_text(encoding="utf-8"))
+    folder = MODELS / name / f"transformer_model_{name.replace('-', '_')}" / "bundle"
+    return Page(folder, facts["typical"]["sentence"], kind="Encoder self-attention")
+
+
 PAGES: Final = {
-    "forward-and-backward.html": ("tutorials/small-model", "Today a woman sleeps.", "Heute schläft eine Frau.")
+    "forward-and-backward.html": Page(
+        DOCS / "tutorials" / "small-model", "Today a woman sleeps.", "Heute schläft eine Frau."
+    ),
+    "long-distance.html": typical_sentence("de-en", "heads-particles-de-en.json"),
+    "anaphora.html": typical_sentence("en-de", "heads-pronouns-en-de.json"),
+    "heads.html": typical_sentence("en-de", "heads-en-de.json"),
 }
-"""Name of each page, with the folder of its model, the sentence that it reads and its translation."""
+"""Pages by their names."""
 
 
 class InspectorFrame(SphinxDirective):
@@ -49,21 +82,27 @@ def write_pages(app: Sphinx, error: Exception | None) -> None:
         return
     import transformer
     from transformer.inspection.gradient_norms import compared_norms, step_norms
-    from transformer.inspection.page import page_data, render
+    from transformer.inspection.page import attention_data, page_data, render
     from transformer.inspection.passes import record_pass
     from transformer.pipelines.auto import read_model
 
     code = Path(transformer.__file__).parent
     folders = code / "inspection", code / "reporting", code / "blocks"
     sources = [*(file for part in folders for file in part.rglob("*.*")), code / "style.py", Path(__file__)]
-    for name, (model, text, target) in PAGES.items():
-        path, folder = Path(app.outdir) / "_static" / name, DOCS / model
-        newest = max(source.stat().st_mtime for source in [*sources, *folder.iterdir()] if source.is_file())
+    sources += RESULTS.glob("heads-*.json")
+    for name, page in PAGES.items():
+        path = Path(app.outdir) / "_static" / name
+        newest = max(source.stat().st_mtime for source in [*sources, *page.model.iterdir()] if source.is_file())
         if path.exists() and path.stat().st_mtime > newest:
             continue
-        recorded = record_pass(read_model(folder, None), text, target)
+        recorded = record_pass(read_model(page.model, None), page.text, page.target)
+        data = (
+            attention_data(page_data(recorded), page.kind)
+            if page.kind
+            else page_data(recorded, compared_norms(recorded, step_norms))
+        )
         path.parent.mkdir(exist_ok=True)
-        path.write_text(render(page_data(recorded, compared_norms(recorded, step_norms))), encoding="utf-8")
+        path.write_text(render(data), encoding="utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

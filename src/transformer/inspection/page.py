@@ -41,6 +41,7 @@ MEANINGS: Final = {
     "d_ff": "inner width of the feed-forward network", "V": "vocabulary",
 }  # fmt: skip
 """Meanings of the letters of the axes."""
+TABS: Final = ("forward", "backward", "attention", "positions", "parameters")
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ def page_data(recorded: Pass, gradient_norms: list[Facts] | None = None) -> Page
     _link_shared_parameters(steps, entries, recorded)
     facts: Facts = {
         "model": _model_facts(recorded),
+        "tabs": [tab for tab in TABS if tab != "attention" or _attention(entries)],
         "axes": MEANINGS | ({} if "S" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
@@ -134,6 +136,30 @@ def page_data(recorded: Pass, gradient_norms: list[Facts] | None = None) -> Page
         "tensors": tensors.facts(),
     }
     return PageData(facts, tensors.tensors)
+
+
+def attention_data(data: PageData, kind: str) -> PageData:
+    """Returns the part of a page's content that shows one kind of attention alone, without the steps before it.
+
+    Args:
+        data: Content of the whole page.
+        kind: "Encoder self-attention", "Decoder self-attention" or "cross-attention".
+    """
+    entries = [entry for entry in data.facts["attention"] if entry["kind"] == kind]
+    steps = [data.facts["steps"][entry["step"]] for entry in entries]
+    facts = {
+        **data.facts,
+        "tabs": ["attention"],
+        "attention": [{**entry, "step": number, "tensor": number} for number, entry in enumerate(entries)],
+        "steps": [
+            {**step, "id": number, "inputs": [], "chain": {}, "readers": [],
+             "output": {**step["output"], "tensor": number, "gradient": None}}
+            for number, step in enumerate(steps)
+        ],
+        "tensors": [data.facts["tensors"][entry["tensor"]] for entry in entries],
+        "parts": [], "positions": None, "picture": None, "vocabularies": {}, "probabilities": [], "gradient_norms": [],
+    }  # fmt: skip
+    return PageData(facts, [data.tensors[entry["tensor"]] for entry in entries])
 
 
 def _model_facts(recorded: Pass) -> dict[str, object]:

@@ -1,10 +1,11 @@
 // The page: tabs, the path of steps, and keys.
 
-const state = { tab: "forward", step: 0, lead: {}, variant: 0 };
-const TABS = {
+const NAMES = {
   forward: "Forward Propagation", backward: "Backward Propagation", attention: "Attention", positions: "Positions",
   parameters: "Parameters",
 };
+const TABS = Object.fromEntries(facts.tabs.map((tab) => [tab, NAMES[tab]]));
+const state = { tab: facts.tabs[0], step: 0, place: [], lead: {}, variant: 0 };
 const isStepTab = (tab) => tab === "forward" || tab === "backward";
 const main = document.getElementById("content");
 const pageTitle = document.title;
@@ -19,9 +20,10 @@ function go(tab, step = state.step) {
 }
 
 function readAddress() {
-  const [tab, step] = location.hash.slice(1).split("/");
+  const [tab, ...place] = location.hash.slice(1).split("/"), [step] = place;
   const wasTab = state.tab;
   if (TABS[tab]) state.tab = tab;
+  state.place = place;
   const last = facts.steps.length - 1;
   if (step !== undefined && facts.steps[Number(step)]) state.step = Number(step);
   else if (state.tab === "backward" && wasTab !== "backward" && step === undefined) state.step = last;
@@ -60,7 +62,7 @@ async function showPage() {
   const framed = (made.maps?.maps ?? []).filter((map) => map.frame);
   const widths = framed.map((map) => map.element.clientWidth); // all before any change, so that the page is laid out once
   framed.forEach((map, n) => map.layout(widths[n]));
-  document.body.dataset.shown = location.hash || "#forward/0";
+  document.body.dataset.shown = location.hash || `#${state.tab}/0`;
 }
 
 /** Shows the path of the tab: parts, blocks and steps, in the order of computation or against it. */
@@ -136,7 +138,7 @@ async function showPicture() {
 
 function showTabs() {
   const list = document.getElementById("tabs");
-  list.append(...Object.entries(TABS).filter(([tab]) => tab !== "attention" || facts.attention.length).map(([tab, name]) =>
+  list.append(...Object.entries(TABS).map(([tab, name]) =>
     el("button", { role: "tab", id: `tab-${tab}`, "data-tab": tab, "aria-controls": "panel", click: (event) => {
       if (event.detail) main.querySelector("h2")?.focus({ preventScroll: true }); // a pointer has no use for the keys of the list of tabs
       go(tab, tab === "backward" && state.step === 0 && state.tab !== "forward" ? facts.steps.length - 1 : state.step);
@@ -168,7 +170,7 @@ document.addEventListener("keydown", (event) => {
 
 function paint() {
   colours = null;
-  for (const map of heatMaps) map.redraw();
+  for (const map of [...heatMaps, ...document.querySelectorAll(".thumb canvas")]) map.redraw?.();
 }
 
 const themes = { dark: "light", light: "dark" };
@@ -190,6 +192,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.querySelector("h2")?.focus();
 });
 for (const id of ["drawer", "text"]) document.getElementById(id).open = window.innerWidth >= 900;
+document.body.classList.toggle("single", facts.tabs.length === 1);
 showText();
 showPicture();
 showTabs();

@@ -6,13 +6,17 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 function attentionThumb(entry, head, values, choose) {
   const { shape } = facts.tensors[entry.tensor], [rows, columns] = shape.slice(-2);
   const canvas = el("canvas", { width: columns, height: rows });
-  const image = new ImageData(columns, rows), pixels = new Uint32Array(image.data.buffer), { ramp, masked } = colourTable();
+  const image = new ImageData(columns, rows), pixels = new Uint32Array(image.data.buffer);
   const start = head * rows * columns, { limit } = scaleOf(values);
-  for (let n = 0; n < rows * columns; n += 1) {
-    const value = values[start + n];
-    pixels[n] = Number.isFinite(value) ? ramp[255 + Math.round(Math.min(1, Math.max(0, value / limit)) * 255)] : masked;
-  }
-  canvas.getContext("2d").putImageData(image, 0, 0);
+  canvas.redraw = () => {
+    const { ramp, masked } = colourTable();
+    for (let n = 0; n < rows * columns; n += 1) {
+      const value = values[start + n];
+      pixels[n] = Number.isFinite(value) ? ramp[255 + Math.round(Math.min(1, Math.max(0, value / limit)) * 255)] : masked;
+    }
+    canvas.getContext("2d").putImageData(image, 0, 0);
+  };
+  canvas.redraw();
   canvas.style.aspectRatio = `${columns} / ${rows}`;
   const isMuted = facts.changes.mute_heads[entry.module]?.includes(head);
   const point = (event) => {
@@ -33,18 +37,21 @@ async function attentionPage() {
   const detail = el("section", { class: "maps detail" });
   const thumbs = new Map();
   let map = null;
-  const choose = async (entry, head) => {
+  const choose = async (entry, head, cell = null) => {
     for (const [key, thumb] of thumbs) thumb.setAttribute("aria-pressed", String(key === `${entry.tensor} ${head}`));
     map?.remove();
     const part = { ...facts.steps[entry.step].output, key: "y", values: await tensor(entry.tensor) };
     map = new HeatMap(part, {
-      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : `Rows attend to columns; each row sums to 1. `}`, stepLink(facts.steps[entry.step], "forward")),
+      title: el("span", {}, `${capital(entry.kind)}, layer ${entry.layer}, head ${head + 1}. ${facts.changes.mute_heads[entry.module]?.includes(head) ? "This head is muted: its weights are zero. " : `Rows attend to columns; each row sums to 1. `}`, TABS.forward ? stepLink(facts.steps[entry.step], "forward") : null),
       name: `${entry.kind}, layer ${entry.layer}, head ${head + 1}`, lead: { h: head },
       tokens: (letter, count, isRow) => (isRow && rowsOf(letter, count)) || tokensOf(letter, count),
       describe: (one, index) => attends(entry, ...one.shape.slice(-2), ...index.slice(-2)),
       maxHeight: 560,
     });
     detail.replaceChildren(map.element);
+    if (!cell) return;
+    map.cursor = map.chosen = cell;
+    map.point(cell);
   };
   const groups = await Promise.all([...kinds].map(async ([kind, entries]) => el("section", {}, el("h3", {}, capital(kind)),
     ...await Promise.all(entries.map(async (entry) => {
@@ -60,8 +67,10 @@ async function attentionPage() {
   const page = el("div", { class: "plain" }, el("h2", { tabindex: "-1" }, "Attention"),
     el("p", {}, "The weights of every head, in the order of the layers: the stronger the colour of a cell, the more its row attends to its column. Choose a head to see its tokens and numbers."),
     await pictureAttention(), el("div", { class: "grids" }, ...groups), el("div", { class: "pair" }, detail, cross.length ? await alignment(cross) : null));
-  const last = cross.at(-1) ?? facts.attention.at(-1);
-  if (last) await choose(last, 0);
+  const [kind, layer, head, row, column] = state.place; // e.g. #attention/encoder/5/1, and a cell from 0: /3/2
+  const asked = facts.attention.find((entry) => entry.kind.toLowerCase().startsWith(kind) && entry.layer === Number(layer));
+  const shown = asked ?? cross.at(-1) ?? facts.attention.at(-1);
+  if (shown) await choose(shown, asked ? Number(head) - 1 : 0, row && column ? [Number(row), Number(column)] : null);
   return { page, maps: { remove: () => map?.remove() } };
 }
 
