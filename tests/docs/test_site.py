@@ -11,7 +11,8 @@ from samples import ROOT
 SITE = ROOT / "docs" / "_build" / "html"
 SHOWN = [
     "index", "tutorials/first-translator", "how-to/translate", "explanation/attention", "explanation/shape-walk",
-    "explanation/glossary", "reference/_generated/commands/translate", "reference/python", "development/architecture",
+    "explanation/glossary", "explanation/interpretability", "reference/_generated/commands/translate",
+    "reference/python", "development/architecture",
 ]  # fmt: skip
 pytestmark = [
     *NEEDS_BROWSER,

@@ -116,9 +116,10 @@ def page_data(recorded: Pass, gradient_norms: list[Facts] | None = None) -> Page
     tensors = _Tensors()
     entries = [_step_facts(step, index, tensors, recorded) for index, step in enumerate(steps)]
     _link_shared_parameters(steps, entries, recorded)
+    attention = _attention(entries)
     facts: Facts = {
         "model": _model_facts(recorded),
-        "tabs": [tab for tab in TABS if tab != "attention" or _attention(entries)],
+        "tabs": [tab for tab in TABS if tab != "attention" or attention],
         "axes": MEANINGS | ({} if "S" in recorded.example.tokens else {"T": "tokens of the text, or patches"}),
         "tokens": recorded.example.tokens,
         "labels": recorded.label_names,
@@ -127,7 +128,7 @@ def page_data(recorded: Pass, gradient_norms: list[Facts] | None = None) -> Page
         "loss": {"value": float(recorded.loss), "smoothing": recorded.smoothing, "count": len(recorded.label_names)},
         "steps": entries,
         "parts": _parts(steps),
-        "attention": _attention(entries),
+        "attention": attention,
         "positions": _positions(recorded, tensors),
         "picture": _picture(recorded, tensors),
         "probabilities": _probabilities(recorded),

@@ -6,7 +6,7 @@ import pytest
 from inspected import recorded
 from opened import NEEDS_BROWSER, go, open_page
 from transformer.inspection.gradient_norms import compared_norms
-from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.page import PageData, attention_data, page_data, render
 
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 pytestmark = NEEDS_BROWSER
@@ -15,12 +15,19 @@ pytestmark = NEEDS_BROWSER
 @pytest.fixture(scope="module")
 def pages() -> dict[str, PageData]:
     translation, picture = recorded("transformer"), recorded("vit")
-    return {"text": page_data(translation, compared_norms(translation)), "picture": page_data(picture)}
+    text = page_data(translation, compared_norms(translation))
+    return {
+        "text": text,
+        "attention": attention_data(text, "Encoder self-attention"),
+        "picture": page_data(picture),
+    }
 
 
 def addresses(data: PageData) -> list[str]:
     """Returns every tab, with a step that has heads, and one with parameters."""
     steps = data.facts["steps"]
+    if data.facts["tabs"] == ["attention"]:
+        return ["attention/encoder/2/3/1/0"]
     step = {title: next(one["id"] for one in steps if one["title"] == title) for title in ("Scores", "Queries", "Loss")}
     return [
         f"forward/{step['Scores']}", f"forward/{step['Loss']}", f"backward/{step['Scores']}",
@@ -31,7 +38,7 @@ def addresses(data: PageData) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("name", ["text", "picture"])
+@pytest.mark.parametrize("name", ["text", "attention", "picture"])
 def test_axe_finds_nothing(
     browser: Any, pages: dict[str, PageData], tmp_path: Path, name: str, width: int, scheme: str
 ) -> None:
