@@ -14,7 +14,7 @@ from figures.svg import FIGURES
 
 MODULES = (
     "architecture", "attention", "batches", "costs", "decoding", "encoders", "heads", "masks", "paths", "positions",
-    "quantization", "residuals", "schedules", "tokens",
+    "quantization", "residuals", "schedules", "tokens", "trees",
 )  # fmt: skip
 
 for module in map(importlib.import_module, (f"figures.{name}" for name in sys.argv[1:] or MODULES)):
