@@ -387,7 +387,7 @@ function arrivalText(step, paths) {
   return el("div", {}, el("p", {}, `${paths.length} paths lead back to the output; their gradients add up to the one below, of norm ${show(step.output.gradient_norm)}:`), el("ul", { class: "paths" }, ...paths.map(link)));
 }
 
-const ORDERS = "Without residual connections, gradients shrink from layer to layer. With post-norm, those of the last layers are the largest, which is why training starts with a warm-up; deep models show it best: transformer plot gradients, and question 4 of docs/how-to/inspect.md.";
+const ORDERS = "Without residual connections, gradients shrink from layer to layer. With post-norm, those of the last layers are the largest, by which Xiong et al. (2020) explain why training starts with a warm-up; deep models show it best: transformer plot gradients, and question 4 of docs/how-to/inspect.md.";
 
 /** Returns the chart of gradient norms along the path. */
 function gradientOverview(step) {
