@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Self
 
 from annotated_types import Ge, Le
@@ -49,16 +49,18 @@ class Config(BaseModel):
         return type(self).model_validate({**self.model_dump(), **values})
 
 
-def describe_problems(error: ValidationError, max_depth: int | None = None) -> str:
+def describe_problems(error: ValidationError, max_depth: int | None = None, tables: Collection[str] = ()) -> str:
     """Describes in one line which values break which rules, in this program's words.
 
     Args:
         error: Error of a validation.
         max_depth: Number of leading names of a key that are shown; list indices are always shown.
+        tables: Keys of this many names whose value is a table, so that the names of its keys are shown too.
     """
     rules: dict[str, list[str]] = {}
     for entry in error.errors(include_url=False):
-        subject, rule = _describe(entry, max_depth)
+        is_table = ".".join(map(str, entry["loc"][:max_depth])) in tables
+        subject, rule = _describe(entry, None if is_table else max_depth)
         rules.setdefault(subject, []).append(rule)
     return "; ".join(_join(subject, list(dict.fromkeys(broken))) for subject, broken in rules.items())
 

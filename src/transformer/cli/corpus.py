@@ -61,7 +61,7 @@ class Corpus:
                 f"{self.recipe} is not a recipe (TOML); if it is a text, give its translation too, or --text "
                 f"{self.recipe} for a language model"
             ) from error
-        values = recipe.data.model_dump().values()
+        values = [value for value in recipe.data.model_dump().values() if isinstance(value, str | tuple)]
         files = {text for value in values for text in (value if isinstance(value, tuple) else (value,))}
         if self.recipe is not None and (message := missing_corpus(find_recipe(self.recipe), files)):
             raise ConfigError(message)

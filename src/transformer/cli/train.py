@@ -17,6 +17,7 @@ from transformer.cli.paths import folder_path
 from transformer.cli.progress import spinner
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 from transformer.config import Config
+from transformer.data.augment.config import AugmentConfig
 from transformer.data.config import DataConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import OutputError
@@ -72,6 +73,7 @@ def recipe_sections() -> list[tuple[str, list[tuple[str, str, str]]]]:
         ("model.family", "depends on the task", ", ".join(family_names())),
         ("model.preset", "depends on the size of the corpus, or tiny", "see transformer info"),
     ]
+    sections.insert(1, ("data.augment", _keys("data.augment", AugmentConfig)))
     for config in dict.fromkeys(TASKS.values()):
         if config is not DataConfig:
             tasks = ", ".join(task for task, of_task in TASKS.items() if of_task is config)
@@ -192,11 +194,12 @@ def _end_rank(code: int, is_main: bool) -> NoReturn:
 
 def _print_results(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:
     from transformer.reporting.figures import training_curve
+    from transformer.training.monitoring.reporter import describe_scores
 
     figure = training_curve(folder)
     for title, scores in (("best on validation", best), ("average of checkpoints", average)):
         if scores:
-            typer.echo(f"{title}: {', '.join(f'{name} {value:.2f}' for name, value in scores.items())}")
+            typer.echo(f"{title}: {describe_scores(scores, ', ')}")
     typer.echo(f"model: {model}")
     typer.echo(
         f"curve: {figure}" if figure else "no training curve: install matplotlib to draw it (pip install matplotlib)"

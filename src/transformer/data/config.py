@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from transformer.config import Config, Processors
+from transformer.data.augment.config import AugmentConfig
 from transformer.text.languages import parse_language
 from transformer.text.lines import COMPRESSIONS
 
@@ -106,6 +107,10 @@ class DataConfig(TaskConfig):
         default=4.0, gt=1, description="drop a pair if its longer side has more than ratio * shorter + 5 tokens"
     )
     drop_duplicates: bool = Field(default=True, description="drop repeated pairs, except for the first")
+    augment: AugmentConfig | None = Field(
+        default=None,
+        description="changed copies of training pairs, which harden the model against noise; none if not set",
+    )
 
     @property
     def text_files(self) -> list[tuple[str, str]]:

@@ -2,15 +2,16 @@
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import current_process
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer.data.augment.augmenter import Augmenter
 from transformer.data.duplicates import pair_digests
 from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.quality.traits import TraitCounts
@@ -27,6 +28,19 @@ BLOCK_CHARACTERS: Final = 2 * MAX_LINE_CHARACTERS
 """Maximum characters of a block of several pairs, which bounds the memory of the tokenizer."""
 SMALL_PAIRS: Final = 10_000
 """Size below which a corpus is encoded faster than worker processes start."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive pairs of a file.
+
+    Attributes:
+        first: Number of the first pair in the corpus.
+        pairs: The pairs.
+    """
+
+    first: int
+    pairs: list[Pair]
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class EncodedBlock:
         held_out_text: Text of the held-out pairs.
         test_sources: Lines of the test set that are among the kept sources.
         source_text: Statistics of the kept sources.
+        augmented: Number of changed copies by kind; they follow the other pairs.
     """
 
     source: Ragged
@@ -62,6 +77,7 @@ class EncodedBlock:
     held_out_text: list[tuple[str, str]] = field(default_factory=list)
     test_sources: list[str] = field(default_factory=list)
     source_text: SourceText = field(default_factory=SourceText)
+    augmented: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,7 @@ class BlockEncoder:
         held_out: Sources that are held out for validation.
         test_sources: Lines of the test set.
         language: Language of the sources (BCP 47), in which sentences are counted; "" if it is not known.
+        augmenter: Makes changed copies of the pairs that are kept; None without augmentation.
     """
 
     tokenizers: TokenizerPair
@@ -83,21 +100,19 @@ class BlockEncoder:
     held_out: frozenset[str] = frozenset()
     test_sources: frozenset[str] = frozenset()
     language: str = ""
+    augmenter: Augmenter | None = None
     _fallback: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         sides = (self.tokenizers.source, self.tokenizers.target)
         self._fallback.extend((np.array(side.fallback_bytes()), side.is_fallback()) for side in sides)
 
-    def encode(self, block: list[Pair]) -> EncodedBlock:
-        """Encodes the pairs of a block and drops those that the filter rejects."""
-        sources, targets = zip(*block, strict=True)
-        source, target = sides = tuple(
-            Ragged(*side.encode_flat(texts))
-            for side, texts in ((self.tokenizers.source, sources), (self.tokenizers.target, targets))
-        )
+    def encode(self, block: Block) -> EncodedBlock:
+        """Encodes the pairs of a block, drops those that the filter rejects, and adds changed copies of the others."""
+        sources, targets = zip(*block.pairs, strict=True)
+        source, target = sides = self._tokenize(sources, targets)
         traits = TraitCounts()
-        for pair in block:
+        for pair in block.pairs:
             traits.add(*pair)
         reasons = self.pair_filter.reasons(sources, targets, source.lengths, target.lengths)
         kept = reasons == KEPT
@@ -106,11 +121,11 @@ class BlockEncoder:
         held_out = np.array([text in self.held_out for text in sources], bool)
         source_text = SourceText()
         source_text.count(map(self.tokenizers.source.normalize, sources), self.language)
-        return EncodedBlock(
+        encoded = EncodedBlock(
             source if kept.all() else source.select(kept),
             target if kept.all() else target.select(kept),
             held_out,
-            pair_digests(sources, targets) if self.find_duplicates else np.zeros((0, 2), np.uint64),
+            self._digests(sources, targets),
             read=len(reasons),
             dropped=Counter({REASONS[index]: int((reasons == index).sum()) for index in np.unique(reasons[~kept])}),
             fallback_bytes=sum(
@@ -126,6 +141,35 @@ class BlockEncoder:
             test_sources=sorted(self.test_sources.intersection(sources) - self.held_out),
             source_text=source_text,
         )
+        trained = [(block.first + row, block.pairs[row]) for row in rows if block.pairs[row][0] not in self.held_out]
+        return encoded if self.augmenter is None else self._with_copies(encoded, self.augmenter.augment(trained))
+
+    def _with_copies(self, encoded: EncodedBlock, copies: list[tuple[str, Pair]]) -> EncodedBlock:
+        """Returns a block with changed copies behind its pairs; copies that the filter rejects are left out."""
+        if not copies:
+            return encoded
+        sources, targets = zip(*(pair for _, pair in copies), strict=True)
+        source, target = self._tokenize(sources, targets)
+        kept = self.pair_filter.reasons(sources, targets, source.lengths, target.lengths) == KEPT
+        kept &= [text not in self.held_out for text in sources]
+        rows = np.flatnonzero(kept).tolist()
+        return replace(
+            encoded,
+            source=Ragged.join(encoded.source, source.select(kept)),
+            target=Ragged.join(encoded.target, target.select(kept)),
+            held_out=np.concatenate([encoded.held_out, np.zeros(len(rows), bool)]),
+            digests=np.concatenate(
+                [encoded.digests, self._digests([sources[row] for row in rows], [targets[row] for row in rows])]
+            ),
+            augmented=Counter(copies[row][0] for row in rows),
+        )
+
+    def _tokenize(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Ragged, Ragged]:
+        source, target = self.tokenizers.source, self.tokenizers.target
+        return Ragged(*source.encode_flat(sources)), Ragged(*target.encode_flat(targets))
+
+    def _digests(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64]:
+        return pair_digests(sources, targets) if self.find_duplicates else np.zeros((0, 2), np.uint64)
 
 
 def worker_count(requested: int | None, pairs: int) -> int:
@@ -138,7 +182,7 @@ def worker_count(requested: int | None, pairs: int) -> int:
     return requested or len(os.sched_getaffinity(0))
 
 
-def encode_blocks(encoder: BlockEncoder, blocks: Iterable[list[Pair]], workers: int) -> Generator[EncodedBlock]:
+def encode_blocks(encoder: BlockEncoder, blocks: Iterable[Block], workers: int) -> Generator[EncodedBlock]:
     """Yields the encoded blocks in their order, whatever the number of processes.
 
     This uses processes instead of threads, because most of the work outside the tokenizer holds the GIL.

@@ -18,7 +18,7 @@ from transformer.data.readers import Pair
 from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore
-from transformer.data.tokens import EncodingJob, read_report
+from transformer.data.tokens import CHANGED_VALIDATION, EncodingJob, read_report
 from transformer.interfaces import ExampleGroup
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -52,6 +52,7 @@ class Corpus:
         report: Counts of kept and dropped pairs.
         source_text: Statistics of the training sources; None if an earlier version prepared the data.
         notes: Notes for the user about the preparation.
+        changed_validation: Changed copies of validation pairs, by kind of change.
     """
 
     train: PairDataset
@@ -60,6 +61,7 @@ class Corpus:
     report: DataReport
     source_text: SourceText | None = None
     notes: list[str] = field(default_factory=list)
+    changed_validation: dict[str, PairDataset] = field(default_factory=dict)
 
 
 class CorpusBuilder:
@@ -143,11 +145,15 @@ class CorpusBuilder:
             "drop_duplicates": settings.drop_duplicates,
             "test": settings.test_source and file_checksum(Path(settings.test_source)),
         }
+        if settings.augment is not None and settings.augment.rates:
+            languages = [settings.source_language, settings.target_language]
+            facts["augment"] = {"rates": settings.augment.rates, "seed": self._seed, "languages": languages}
 
         def write(folder: Path) -> None:
             scan = self.scan()
             self._folder.check_space([path for file in self._inputs for path in file.paths])
-            EncodingJob(settings, tokenizers, max_lengths, scan.held_out, scan.pairs, self._progress).run(folder)
+            job = EncodingJob(settings, tokenizers, max_lengths, scan.held_out, scan.pairs, self._progress, self._seed)
+            job.run(folder)
             self._snapshot.check_unchanged()
 
         path = self._folder.get_or_create("tokens", facts, write)
@@ -160,7 +166,11 @@ class CorpusBuilder:
         mix = tuple(ExampleGroup(file["kept"], file["weight"]) for file in report.files)
         train, validation = (TokenStore(path / name) for name in ("train", "validation"))
         datasets = PairDataset(train, mix, special_tokens), PairDataset(validation, special_tokens=special_tokens)
-        return Corpus(*datasets, pairs, report, source_text, self._folder.notes)
+        changed = {
+            folder.name.removeprefix(CHANGED_VALIDATION): PairDataset(TokenStore(folder), special_tokens=special_tokens)
+            for folder in sorted(path.glob(f"{CHANGED_VALIDATION}*"))
+        }
+        return Corpus(*datasets, pairs, report, source_text, self._folder.notes, changed)
 
     def _write_scan(self, folder: Path) -> None:
         pairs = sum(1 for _ in self._read("reading the corpus"))

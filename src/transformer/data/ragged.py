@@ -25,6 +25,11 @@ class Ragged:
         """Concatenates rows."""
         return cls(np.concatenate([np.zeros(0, np.int32), *rows]), np.array([len(row) for row in rows], np.int64))
 
+    @classmethod
+    def join(cls, *parts: "Ragged") -> "Ragged":
+        """Concatenates the rows of several arrays."""
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.lengths for part in parts]))
+
     def select(self, chosen: NDArray[np.bool_]) -> "Ragged":
         """Returns the rows marked True."""
         return Ragged(self.values[np.repeat(chosen, self.lengths)], self.lengths[chosen])

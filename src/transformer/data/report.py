@@ -41,7 +41,7 @@ class FileCounts(TypedDict):
 
 @dataclass
 class DataReport:
-    """Counts of a prepared corpus: read == kept + held_out + the sum of dropped.
+    """Counts of a prepared corpus: read + the sum of augmented == kept + held_out + the sum of dropped.
 
     `tokens_read` and `tokens_fallback` are the source and target tokens of all pairs that reached the tokenizers, and
     those among them that stand for a part of a character or for unknown text. Of `compared` pairs, evenly spread over
@@ -51,6 +51,7 @@ class DataReport:
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    augmented: Counter[str] = field(default_factory=Counter)
     held_out: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
@@ -111,7 +112,7 @@ class DataReport:
     def from_dict(cls, values: Mapping[str, Any]) -> "DataReport":
         """Creates a report from the values of `to_dict`."""
         pairs = {name: tuple(values[name]) for name in ("tokens_read", "tokens_fallback") if name in values}
-        counters = {name: Counter(values[name]) for name in ("dropped", "differences") if name in values}
+        counters = {name: Counter(values[name]) for name in ("dropped", "augmented", "differences") if name in values}
         fields: dict[str, Any] = {**values, **pairs, **counters}
         return cls(**fields)
 
@@ -141,6 +142,9 @@ class DataReport:
             rows.append(("dropped", ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in reasons)))
         if advice := self.advice():
             rows.append(("dropped", advice))
+        if self.augmented:
+            copies = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in self.augmented.most_common())
+            rows.append(("augmented", f"changed copies {self.augmented.total():,}: {copies}"))
         if len(self.files) > 1:
             rows.extend(
                 ("files", f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}")

@@ -12,11 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from transformer.data.augment.augmenter import Augmenter
+from transformer.data.augment.config import AugmentConfig
 from transformer.data.config import DataConfig
 from transformer.data.duplicates import DuplicateFinder
 from transformer.data.encoding import (
     BLOCK_CHARACTERS,
     BLOCK_PAIRS,
+    Block,
     BlockEncoder,
     EncodedBlock,
     encode_blocks,
@@ -36,6 +39,10 @@ from transformer.errors import DataError
 from transformer.tokenizers.pair import TokenizerPair
 
 REPORT_FILE: Final = "account.json"
+CHANGED_VALIDATION: Final = "validation-"
+"""Beginning of the name of a folder with changed validation pairs; the kind of change follows."""
+MAX_CHANGED: Final = 500
+"""Maximum number of validation pairs that are changed in each way."""
 MAX_COMPARED: Final = 5000
 """Approximate number of pairs whose numbers, placeholders, tags, addresses and final punctuation are compared."""
 
@@ -51,6 +58,7 @@ class EncodingJob:
         held_out: Sources held out for validation.
         pairs: Number of pairs in the corpus.
         progress: Callback for progress.
+        seed: Random seed of the run, which determines the changed copies.
     """
 
     settings: DataConfig
@@ -59,6 +67,7 @@ class EncodingJob:
     held_out: frozenset[str]
     pairs: int
     progress: Progress
+    seed: int = 0
 
     def run(self, folder: Path) -> None:
         """Writes `train`, `validation` and the report to an empty folder.
@@ -78,6 +87,7 @@ class EncodingJob:
             raise DataError(f"{self.settings.name}: no pair is left to train on; {report.summary()}; {advice}")
         pairs = self._validation_pairs(encoder.held_out_text)
         self._write_validation(folder / "validation", pairs)
+        self._write_changed_validation(folder, pairs, encoder.languages)
         content = {"report": report.to_dict(), "validation": pairs, "source_text": encoder.source_text.to_dict()}
         (folder / REPORT_FILE).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
@@ -121,6 +131,20 @@ class EncodingJob:
             )
         write_pairs(folder, [(sides[0], sides[1])], self.vocab_size)
 
+    def _write_changed_validation(self, folder: Path, pairs: list[Pair], languages: tuple[str, str]) -> None:
+        """Encodes changed copies of some validation pairs, by each kind of change that the training pairs get."""
+        for kind in self.settings.augment.rates if self.settings.augment is not None else ():
+            augmenter = Augmenter(AugmentConfig(**{kind: 1.0}), self.seed, languages)
+            copies = [pair for _, pair in augmenter.augment(list(enumerate(pairs[:MAX_CHANGED])))]
+            source, target = (
+                Ragged(*tokenizer.encode_flat([pair[side] for pair in copies]))
+                for side, tokenizer in enumerate((self.tokenizers.source, self.tokenizers.target))
+            )
+            fits = (source.lengths < self.max_lengths[0]) & (target.lengths < self.max_lengths[1])
+            if fits.any():
+                rows = [(source.select(fits), target.select(fits))]
+                write_pairs(folder / f"{CHANGED_VALIDATION}{kind}", rows, self.vocab_size)
+
 
 def read_report(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None]:
     """Reads the report, the validation pairs and the statistics that `EncodingJob.run` wrote.
@@ -148,10 +172,12 @@ class _CorpusEncoder:
         self._held_out = [np.zeros(0, bool)]  # one byte per pair
         pair_filter = PairFilter(*job.max_lengths, job.settings.max_length_ratio)
         duplicates = job.settings.drop_duplicates
-        self._languages = self._identify_languages()
+        self.languages = self._identify_languages()
+        augment = job.settings.augment
         self._encoder = BlockEncoder(
-            job.tokenizers, pair_filter, duplicates, job.held_out, test_sources, self._languages[0]
-        )
+            job.tokenizers, pair_filter, duplicates, job.held_out, test_sources, self.languages[0],
+            Augmenter(augment, job.seed, self.languages) if augment is not None and augment.rates else None,
+        )  # fmt: skip
 
     def _identify_languages(self) -> tuple[str, str]:
         """Returns the languages, named or detected at the beginning of the corpus; "" for one that is not known."""
@@ -183,23 +209,25 @@ class _CorpusEncoder:
         self._count_files(chosen)
         self.report.count_kept(TokenStore(folder / "train").lengths)
 
-    def _blocks(self) -> Iterator[list[Pair]]:
+    def _blocks(self) -> Iterator[Block]:
         """Yields the blocks of all files and records the file of each; no block spans two files."""
+        first = 0
         for index, file in enumerate(self._inputs):
             counts = PairCounts()
-            for block in _make_blocks(file.read(counts)):
+            for pairs in _make_blocks(file.read(counts)):
                 self._origins.append(index)
-                self._compare(block)
-                yield block
+                self._compare(pairs)
+                yield Block(first, pairs)
+                first += len(pairs)
             self.report.add_reader_counts(counts)
             self._read[index] += counts.left_out
 
-    def _compare(self, block: list[Pair]) -> None:
-        """Counts differences between the two sides of some pairs of a block."""
+    def _compare(self, pairs: list[Pair]) -> None:
+        """Counts differences between the two sides of some pairs."""
         step = max(1, -(-self._job.pairs // MAX_COMPARED))
-        for source, target in block[::step]:
+        for source, target in pairs[::step]:
             self.report.compared += 1
-            self.report.differences.update({kind for kind, _ in pair_differences(source, target, self._languages)})
+            self.report.differences.update({kind for kind, _ in pair_differences(source, target, self.languages)})
 
     def _count_block(self, block: EncodedBlock) -> None:
         origin = self._origins.popleft()
@@ -208,6 +236,7 @@ class _CorpusEncoder:
         self.report.read += block.read
         self._job.progress("encoding and filtering pairs", self.report.read, self._job.pairs)
         self.report.dropped += block.dropped
+        self.report.augmented += block.augmented
         self.report.add_text_counts(block.fallback_bytes, block.n_tokens, block.n_fallback, block.traits)
         self._held_out.append(block.held_out)
         self.test_sources.update(block.test_sources)

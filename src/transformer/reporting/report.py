@@ -7,6 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
+from transformer.data.augment.config import CHANGED
 from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
 from transformer.reporting.html import render_page
@@ -73,6 +74,8 @@ def _key_figures(record: RunRecord, n_parameters: int) -> dict[str, str]:
 def _curves(record: RunRecord) -> list[Markup]:
     """Draws loss, scores, learning rate, speed and gradient norm over the steps."""
     train, validation = record.of_kind("train"), record.of_kind("validation")
+    kinds = sorted({name for row in validation for name in row if name.startswith(CHANGED)})
+    changed = [Series(name.removeprefix(CHANGED).replace("_", " "), _points(validation, name)) for name in kinds]
     charts = [
         line_chart(
             "loss (nats)",
@@ -83,6 +86,11 @@ def _curves(record: RunRecord) -> list[Markup]:
             [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf", "accuracy")],
         ),
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
+        line_chart(
+            "perplexity of changed validation pairs", [Series("unchanged", _points(validation, "perplexity")), *changed]
+        )
+        if changed
+        else None,
         line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
         line_chart(
             "scored tokens, texts or images per second", [Series("speed", _points(train, "target_tokens_per_second"))]

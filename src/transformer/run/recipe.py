@@ -1,6 +1,5 @@
 """The recipe of a run, as a user writes it: its TOML file and overrides."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -15,7 +14,15 @@ from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.kinds import ModelConfig
 from transformer.recipes import find_recipe
-from transformer.run.recipe_text import check_no_nul, parse_override, read_toml, split_list, takes_list
+from transformer.run.recipe_text import (
+    check_no_nul,
+    inner_keys,
+    parse_override,
+    read_toml,
+    split_list,
+    takes_list,
+    toml_value,
+)
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
 
@@ -72,7 +79,7 @@ class Recipe(Config):
         """Returns the recipe as TOML that `load_recipe` reads; unset keys are omitted."""
         sections = self.model_dump(exclude_none=True)
         return "\n".join(
-            f"[{name}]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in keys.items())
+            f"[{name}]\n" + "".join(f"{key} = {toml_value(value)}\n" for key, value in keys.items())
             for name, keys in sections.items()
         )
 
@@ -119,18 +126,30 @@ def load_recipe(path: Path | None, overrides: Iterable[str] = (), values: Mappin
         ConfigError: The file cannot be read, or a key or value is invalid.
     """
     tree: dict[str, Any] = {} if path is None else read_toml(find_recipe(path))
+    name = str(path) if path else "the recipe"
     assignments = [(section, key, value) for section, keys in (values or {}).items() for key, value in keys.items()]
     assignments += map(parse_override, overrides)
     for section, key, value in assignments:
         if not isinstance(tree.setdefault(section, {}), dict):
             raise ConfigError(
-                f"{path}: {section}={tree[section]!r:.80} is not a section; write [{section}] and its keys"
+                f"{name}: {section}={tree[section]!r:.80} is not a section; write [{section}] and its keys"
             )
-        tree[section][key] = value
+        _assign(tree[section], key, value, f"{name}: {section}")
     for section, key, value in assignments:
         if takes_list(_section_config(tree, section), key):
             tree[section][key] = split_list(value)
-    return parse_recipe(tree, str(path) if path else "the recipe")
+    return parse_recipe(tree, name)
+
+
+def _assign(keys: dict[str, Any], key: str, value: Any, place: str) -> None:
+    """Sets a key, or one of an inner table, whose name stands before a dot."""
+    table, dot, inner = key.partition(".")
+    if not dot:
+        keys[key] = value
+    elif isinstance(keys.setdefault(table, {}), dict):
+        _assign(keys[table], inner, value, f"{place}.{table}")
+    else:
+        raise ConfigError(f"{place}.{table}={keys[table]!r:.80} is not a table, so {key} cannot be set")
 
 
 def _section_config(tree: Mapping[str, Any], section: str) -> type[Config] | None:
@@ -185,7 +204,14 @@ def describe_recipe_problems(error: ValidationError, tree: Mapping[str, Any]) ->
         hint = f"did you mean {similar}?" if similar else "`transformer recipes --keys` lists them"
         return f"{match[1]} is not a key of a recipe; {hint}"
 
-    return re.sub(r"(\S+) is not a known key", unknown_key, describe_problems(error, max_depth=2))
+    tables = [
+        f"{section}.{key}"
+        for section, keys in tree.items()
+        if isinstance(keys, Mapping)
+        for key, value in keys.items()
+        if isinstance(value, Mapping)
+    ]
+    return re.sub(r"(\S+) is not a known key", unknown_key, describe_problems(error, max_depth=2, tables=tables))
 
 
 def _similar_key(key: str, tree: Mapping[str, Any]) -> str | None:
@@ -197,7 +223,7 @@ def _similar_key(key: str, tree: Mapping[str, Any]) -> str | None:
         return next(iter(get_close_matches(key, configs, n=1, cutoff=0.75)), None)
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
-    known = {place: [*config.model_fields] for place, config in configs.items() if config}
+    known = {place: [*config.model_fields, *inner_keys(config)] for place, config in configs.items() if config}
     misplaced = [f"{place}.{name}" for place, names in known.items() if name in names]
     similar = [f"{section}.{like}" for like in get_close_matches(name, known.get(section, ()), n=1, cutoff=0.75)]
     return next(iter([*misplaced, *similar]), None)

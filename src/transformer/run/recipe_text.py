@@ -1,5 +1,6 @@
 """The text of a recipe: its TOML file, environment variables, and values as they are typed in a shell."""
 
+import json
 import os
 import re
 import tomllib
@@ -107,6 +108,13 @@ def _expand_text(text: str) -> str:
     return VARIABLE.sub(value, text)
 
 
+def toml_value(value: Any) -> str:
+    """Returns a value as TOML; a mapping becomes an inline table."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {toml_value(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def parse_override(override: str) -> tuple[str, str, Any]:
     """Returns section, key and value of an argument of `--set`; a value that is not TOML is a text.
 
@@ -125,6 +133,14 @@ def _parse_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
+
+
+def inner_keys(config: type[Config]) -> Iterator[str]:
+    """Yields the keys of the tables that a section may hold, as `table.key`."""
+    for name, field in config.model_fields.items():
+        for kind in _kinds(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, Config):
+                yield from (f"{name}.{key}" for key in kind.model_fields)
 
 
 def takes_list(config: type[Config] | None, key: str) -> bool:

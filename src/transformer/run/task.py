@@ -70,8 +70,12 @@ class TaskData:
 
     def scores(self, model: nn.Module, settings: TrainingSettings, backend: Backend) -> Scores:
         """Scores the model on the validation examples."""
-        objective = self.objective(model, settings.model_copy(update={"activation_checkpointing": False}))
+        objective = self.validation_objective(model, settings)
         return Scores(validation_loss(objective, self.validation, settings.micro_batch_tokens, backend))
+
+    def validation_objective(self, model: nn.Module, settings: TrainingSettings) -> nn.Module:
+        """Returns the objective without activation checkpointing, which only training needs."""
+        return self.objective(model, settings.model_copy(update={"activation_checkpointing": False}))
 
     def warm_up_validation(self, model: nn.Module, settings: TrainingSettings) -> None:
         """Runs the part of `scores` with the highest peak memory; nothing if only the loss is computed."""

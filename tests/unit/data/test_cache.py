@@ -16,10 +16,9 @@ from samples import write_lines
 from substitution import substitute
 from transformer.data.cache import PreparedDataCache
 from transformer.data.config import DataConfig
-from transformer.data.encoding import SMALL_PAIRS, worker_count
+from transformer.data.encoding import SMALL_PAIRS, Block, worker_count
 from transformer.data.prepare import Corpus, CorpusBuilder
 from transformer.data.progress import show_progress
-from transformer.data.readers import Pair
 from transformer.errors import DataError, WorkerError
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
@@ -213,8 +212,8 @@ def test_a_process_that_is_killed_is_told(
 ) -> None:
     """Catches an endless wait for a process that was killed, and a store that it leaves."""
 
-    def killed(_: object, block: list[Pair]) -> None:
-        assert len(block) == 101
+    def killed(_: object, block: Block) -> None:
+        assert len(block.pairs) == 101
         os.kill(os.getpid(), signal.SIGKILL)
 
     substitute(monkeypatch, "encoding.BlockEncoder.encode", killed)  # forked processes have it too

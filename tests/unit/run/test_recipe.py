@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from samples import ROOT
+from transformer.data.config import DataConfig
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
 from transformer.models.transformer.config import TransformerConfig
@@ -40,6 +41,26 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     assert recipe.training.validate_every == "epoch"
     assert recipe.data.source == "other"
     assert recipe.model.model_dump()["norm_order"] == "post"
+
+
+def test_keys_of_an_inner_table(tmp_path: Path) -> None:
+    """Catches a table that the stored recipe loses, overrides that replace it, and errors that name another key."""
+    path = tmp_path / "recipe.toml"
+    path.write_text('[data]\nsource = "a"\ntarget = "b"\n[data.augment]\ntypos = 0.1\nemoji = 0.2\n')
+    recipe = load_recipe(path, ["data.augment.typos=0.3", "data.augment.tags=0.4"])
+    assert isinstance(recipe.data, DataConfig)
+    assert recipe.data.augment is not None
+    assert recipe.data.augment.rates == {"typos": 0.3, "emoji": 0.2, "tags": 0.4}
+    stored = tmp_path / "stored.toml"
+    stored.write_text(recipe.to_toml())
+    assert load_recipe(stored) == recipe
+    for override, message in (
+        ("data.source.x=1", "data.source='a' is not a table"),
+        ("data.augment.typos=2", "data.augment.typos=2 must be"),
+        ("data.augment.typo=1", "data.augment.typo is not a key of a recipe; did you mean data.augment.typos?"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            load_recipe(path, [override])
 
 
 def test_environment_in_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

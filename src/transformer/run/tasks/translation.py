@@ -12,6 +12,7 @@ from torch import nn
 from transformer.bundle import Bundle
 from transformer.bundle.calibration import read_calibration
 from transformer.bundle.languages import language_entries, recorded_languages
+from transformer.data.augment.config import CHANGED
 from transformer.data.config import DataConfig
 from transformer.data.languages import identify_languages
 from transformer.data.prepare import Corpus, CorpusBuilder
@@ -34,7 +35,7 @@ from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.backend import Backend
 from transformer.training.config import TrainingConfig, TrainingSettings
 from transformer.training.objectives.translation import TranslationObjective
-from transformer.training.validation import batches_longest_first
+from transformer.training.validation import batches_longest_first, validation_loss
 from transformer.transformer import Transformer
 
 CALIBRATION_LINES: Final = 200
@@ -57,8 +58,12 @@ class TranslationData(TaskData):
     tokenization: Tokenization
 
     def scores(self, model: nn.Module, settings: TrainingSettings, backend: Backend) -> Scores:
-        """Computes loss, perplexity, BLEU and chrF on the validation pairs."""
+        """Computes loss, perplexity, BLEU and chrF on the validation pairs, and perplexities on changed copies."""
         values = super().scores(model, settings, backend).values
+        objective = self.validation_objective(model, settings)
+        for kind, pairs in self.corpus.changed_validation.items():
+            losses = validation_loss(objective, pairs, settings.micro_batch_tokens, backend)
+            values[f"{CHANGED}{kind}"] = losses["perplexity"]
         translations = self._translations(model, settings, self._batches(settings))
         references = [reference for _, reference in self.corpus.validation_text]
         outputs = [translations[line] for line in range(len(references))]

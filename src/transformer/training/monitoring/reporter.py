@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from transformer.data.augment.config import CHANGED
 from transformer.errors import escape_controls
 from transformer.storage.atomic import named_errors, replace_text
 from transformer.training.monitoring.layer_stats import BlockStats
@@ -133,7 +134,7 @@ class Reporter:
     def validation(self, step: int, scores: dict[str, float], *, is_best: bool) -> None:
         """Reports the scores of a validation."""
         self._write("validation", {"step": step, **scores})
-        text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        text = describe_scores(scores, "  ")
         self.log(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
 
     def sync(self) -> None:
@@ -145,7 +146,7 @@ class Reporter:
     def average(self, steps: list[int], scores: dict[str, float]) -> None:
         """Reports the scores of an averaged model."""
         self._write("average", {"step": steps[-1], **scores})
-        text = "  ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        text = describe_scores(scores, "  ")
         self.log(f"average of steps {', '.join(map(str, steps))}  validation: {text}")
 
     def close(self) -> None:
@@ -204,3 +205,8 @@ def _clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}"
+
+
+def describe_scores(scores: Mapping[str, float], separator: str) -> str:
+    """Returns the scores of a validation in a line, without those on changed pairs, which the report draws."""
+    return separator.join(f"{name} {value:.2f}" for name, value in scores.items() if not name.startswith(CHANGED))
