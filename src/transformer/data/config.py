@@ -4,10 +4,10 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from transformer.config import Config, Processors
-from transformer.data.augment.config import AugmentConfig
+from transformer.data.augment.config import AugmentConfig, parse_augment
 from transformer.text.languages import parse_language
 from transformer.text.lines import COMPRESSIONS
 
@@ -107,9 +107,10 @@ class DataConfig(TaskConfig):
         default=4.0, gt=1, description="drop a pair if its longer side has more than ratio * shorter + 5 tokens"
     )
     drop_duplicates: bool = Field(default=True, description="drop repeated pairs, except for the first")
-    augment: AugmentConfig | None = Field(
+    augment: Annotated[AugmentConfig | None, BeforeValidator(parse_augment)] = Field(
         default=None,
-        description="changed copies of training pairs, which harden the model against noise; none if not set",
+        description="changed copies of training pairs, which harden the model against noise: rates by kind, or "
+        "default; none if not set",
     )
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from samples import ROOT
+from transformer.data.augment.config import DEFAULT_RATES
 from transformer.data.config import DataConfig
 from transformer.errors import ConfigError
 from transformer.models import family, family_names
@@ -54,6 +55,7 @@ def test_keys_of_an_inner_table(tmp_path: Path) -> None:
     stored = tmp_path / "stored.toml"
     stored.write_text(recipe.to_toml())
     assert load_recipe(stored) == recipe
+    assert load_recipe(path, ["data.augment=default"]).data.model_dump()["augment"] == DEFAULT_RATES.model_dump()
     for override, message in (
         ("data.source.x=1", "data.source='a' is not a table"),
         ("data.augment.typos=2", "data.augment.typos=2 must be"),

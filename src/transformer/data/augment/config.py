@@ -35,8 +35,14 @@ class AugmentConfig(Config):
         return {kind: rate for kind, rate in self.model_dump().items() if rate}
 
 
+DEFAULT: Final = "default"
 DEFAULT_RATES: Final = AugmentConfig(
     capitals=0.05, title_case=0.03, lower_case=0.05, typos=0.07, final_punctuation=0.05, spaces=0.02, emoji=0.01,
     tags=0.005, placeholders=0.005, numbers=0.1, paragraphs=0.03,
 )  # fmt: skip
-"""Rates of a run that was started from two texts, without a recipe."""
+"""Rates that `data.augment = "default"` stands for."""
+
+
+def parse_augment(value: object) -> object:
+    """Returns the default rates for the word `default`, and any other value as it is."""
+    return DEFAULT_RATES if value == DEFAULT else value
