@@ -69,8 +69,8 @@ def heat_map(title: str, columns: Sequence[tuple[int, Mapping[str, float]]]) -> 
     return _figure(title, height, [*labels, *cells, *ends])
 
 
-def bars(title: str, counts: Mapping[str, int]) -> Markup:
-    """Draws horizontal bars with their counts."""
+def bars(title: str, counts: Mapping[str, int] | Mapping[str, float]) -> Markup:
+    """Draws horizontal bars with their counts or values."""
     left, row, max_count = 190, 22, max([*counts.values(), 1])
     parts: list[Markup] = []
     for index, (name, count) in enumerate(counts.items()):
@@ -79,7 +79,9 @@ def bars(title: str, counts: Mapping[str, int]) -> Markup:
         parts += [
             _text(left - 8, index * row + 15, name, "end"),
             rectangle.format(left, index * row + 3, width, row - 6),
-            _text(left + width + 6, index * row + 15, f"{count:,}", "start"),
+            _text(
+                left + width + 6, index * row + 15, f"{count:,}" if isinstance(count, int) else f"{count:,.1f}", "start"
+            ),
         ]
     return _figure(title, row * len(counts) + 4, parts)
 

@@ -74,8 +74,6 @@ def _key_figures(record: RunRecord, n_parameters: int) -> dict[str, str]:
 def _curves(record: RunRecord) -> list[Markup]:
     """Draws loss, scores, learning rate, speed and gradient norm over the steps."""
     train, validation = record.of_kind("train"), record.of_kind("validation")
-    kinds = sorted({name for row in validation for name in row if name.startswith(CHANGED)})
-    changed = [Series(name.removeprefix(CHANGED).replace("_", " "), _points(validation, name)) for name in kinds]
     charts = [
         line_chart(
             "loss (nats)",
@@ -86,11 +84,7 @@ def _curves(record: RunRecord) -> list[Markup]:
             [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf", "accuracy")],
         ),
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
-        line_chart(
-            "perplexity of changed validation pairs", [Series("unchanged", _points(validation, "perplexity")), *changed]
-        )
-        if changed
-        else None,
+        _changed_pairs(record),
         line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
         line_chart(
             "scored tokens, texts or images per second", [Series("speed", _points(train, "target_tokens_per_second"))]
@@ -98,6 +92,15 @@ def _curves(record: RunRecord) -> list[Markup]:
         line_chart("gradient norm, before clipping", [Series("norm", _points(train, "gradient_norm"))]),
     ]
     return [chart for chart in charts if chart is not None]
+
+
+def _changed_pairs(record: RunRecord) -> Markup | None:
+    """Draws the perplexities of the best checkpoint on changed validation pairs; None without augmentation."""
+    best = record.best or {}
+    changed = {name.removeprefix(CHANGED).replace("_", " "): value for name, value in best.items() if CHANGED in name}
+    if not changed or None in (*changed.values(), best.get("perplexity")):
+        return None
+    return bars("perplexity on changed validation pairs, best checkpoint", {"unchanged": best["perplexity"], **changed})
 
 
 def _score_rows(record: RunRecord) -> list[list[str]]:

@@ -101,6 +101,21 @@ def test_a_report_has_everything_and_runs_nothing(run: Path) -> None:
     assert {"svg", "polyline", "circle", "rect"} <= reader.tags
 
 
+def test_a_report_shows_how_each_kind_of_change_is_read(run: Path) -> None:
+    """Catches perplexities of another checkpoint than the best, and a drawing in a report without augmentation."""
+    title = "perplexity on changed validation pairs, best checkpoint"
+    assert title not in read(write_report(run).read_text(encoding="utf-8")).text
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        if row["kind"] == "validation":
+            row |= {"perplexity": row["step"] + 0.5, "perplexity_lower_case": row["step"] + 0.25}
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    best = read_record(run).best
+    assert best is not None
+    text = read(write_report(run).read_text(encoding="utf-8")).text.split(title)[1]
+    assert re.search(rf"unchanged\s*{best['step']:,}\.5\s*lower case\s*{best['step']:,}\.2", text)
+
+
 def test_worst_sentences_come_first_and_examples_are_spread(run: Path) -> None:
     """Catches a list of the best, and examples that are all from the start of the text."""
     reader = read(write_report(run).read_text(encoding="utf-8"))
@@ -173,6 +188,7 @@ def test_heat_map_and_bars() -> None:
     strong = re.findall(r'fill-opacity="([\d.]+)"', str(heat_map("t", [(1, {"a": 1e-1, "b": 1e-3, "c": 1e-9})])))
     assert [float(value) for value in strong] == [1.0, 0.5, 0.04]
     assert "nan" not in bars("t", {"a": 0})
+    assert re.findall(r">([\d.,]+)<", str(bars("t", {"a": 1234.56, "b": 1234}))) == ["1,234.6", "1,234"]
 
 
 def test_stored_translations_keep_their_lines(tmp_path: Path) -> None:
