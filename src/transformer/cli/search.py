@@ -15,7 +15,7 @@ from transformer.cli.verbosity import notes_for_warnings, say
 from transformer.errors import BundleError, ConfigError
 from transformer.options.fields import facts_of
 from transformer.options.length_penalties import length_normalization, paper_length_penalty
-from transformer.options.search import GREEDY, Average, Sampling, Search
+from transformer.options.search import GREEDY, MIN_MBR, Average, Sampling, Search, Utility
 from transformer.options.translation import Device, LoadingOptions
 
 if TYPE_CHECKING:
@@ -144,6 +144,25 @@ SampleOption = Annotated[
         rich_help_panel=SAMPLING,
     ),
 ]
+MBR_TEMPERATURE = 0.6
+"""Temperature of the samples of --mbr; 1 draws too many bad translations from a small model."""
+MbrOption = Annotated[
+    int | None,
+    typer.Option(
+        "--mbr",
+        metavar="N",
+        min=MIN_MBR,
+        help="draw N samples of each text and take the one most like all others (minimum Bayes risk); "
+        f"samples have a --temperature of {MBR_TEMPERATURE} unless options of sampling are given",
+        rich_help_panel=SAMPLING,
+    ),
+]
+MbrMetricOption = Annotated[
+    Utility | None,
+    typer.Option(
+        "--mbr-metric", help="score by which --mbr compares samples (default: chrf)", rich_help_panel=SAMPLING
+    ),
+]
 GROUPS_DIVERSITY = 0.5
 """Penalty of diverse groups without --diversity."""
 
@@ -163,6 +182,8 @@ def search_of(
     length_penalty: LengthPenaltyOption = "paper",
     alpha: AlphaOption = None,
     sample: SampleOption = False,
+    mbr: MbrOption = None,
+    mbr_metric: MbrMetricOption = None,
     **options: Any,
 ) -> Search:
     """Builds the search from the command line; samples without a seed get another one each time, which is printed.
@@ -171,6 +192,14 @@ def search_of(
         ConfigError: An option has an invalid value, or no effect without another one.
     """
     sampling = {name: options.pop(name) for name in facts_of(Sampling) if name in options}
+    if mbr is not None:
+        if "beam" in options:
+            raise ConfigError(f"--mbr {mbr} is the number of samples already; leave out --beam")
+        sample, options = True, {**options, "beam": mbr, "mbr": mbr_metric or "chrf"}
+        if not sampling.keys() - {"seed"}:
+            sampling["temperature"] = MBR_TEMPERATURE
+    elif mbr_metric is not None:
+        raise ConfigError("--mbr-metric has no effect without --mbr; add e.g. --mbr 16")
     if sampling and not sample:
         raise ConfigError(f"--{next(iter(sampling)).replace('_', '-')} has no effect without --sample; add it")
     if sample and "seed" not in sampling:

@@ -18,6 +18,9 @@ from transformer.options.length_penalties import LengthPenalty, paper_length_pen
 T = TypeVar("T")
 Tokens = tuple[int, ...]
 Average = Literal["log_probability", "probability"]
+Utility = Literal["chrf", "bleu"]
+MIN_MBR: Final = 3
+"""Minimum number of hypotheses of which one can be more like the others."""
 MIN_TEMPERATURE: Final = 0.001
 """Below it, float32 cannot distinguish the best token from others, or the best token is always drawn."""
 KEEP_ALL: Final = Remedy("choose 0 to keep all tokens")
@@ -155,6 +158,13 @@ class Search:
     coverage: Annotated[
         float, Ge(0), Doc("weight of the penalty for source tokens with little attention, e.g. 0.2; needs a beam")
     ] = 0.0
+    mbr: (
+        Annotated[
+            Utility,
+            Doc("score by which the hypothesis most like all others is chosen (minimum Bayes risk); default: none"),
+        ]
+        | None
+    ) = None
     limit_ends: Annotated[
         bool, Doc("count a hypothesis that reaches the maximum of tokens as finished, not as worse than finished ones")
     ] = False
@@ -175,6 +185,12 @@ class Search:
             raise ConfigError(f"max_tokens={self.max_tokens} is below the minimum of {self.min_tokens}; choose more")
         if self.coverage and self.beam == 1:
             raise ConfigError("coverage has no effect with beam=1, which has nothing to compare; choose e.g. 4")
+        if self.mbr and self.beam < MIN_MBR:
+            raise ConfigError(
+                f"mbr has no effect with beam={self.beam}, of which none is most like the others; choose 16"
+            )
+        if self.mbr and self.coverage:
+            raise ConfigError("mbr and coverage both rank the hypotheses; leave out one of them")
         if not all(self.banned):
             raise ConfigError("an empty sequence cannot be banned; leave it out")
 
@@ -227,6 +243,7 @@ class SearchOptions(TypedDict, total=False):
     sampling: Sampling | None
     average: Average
     coverage: float
+    mbr: Utility | None
     limit_ends: bool
     retry_degenerate: bool
 

@@ -82,6 +82,8 @@ class Generator:
     def __init__(
         self, model: LanguageModel, tokenizer: Tokenizer, *, search: Search = GREEDY, special_tokens: bool = False
     ) -> None:
+        if search.mbr:
+            raise ConfigError("mbr chooses among translations; leave it out")
         if search.coverage:
             raise ConfigError("coverage needs the cross-attention of a translation model; leave it out")
         prepare_threads()

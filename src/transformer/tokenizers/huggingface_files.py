@@ -275,7 +275,8 @@ def _with_added_tokens(files: Mapping[str, bytes], options: JsonObject, text: st
     for token in tokens:
         number = library.token_to_id(token.content)
         number = library.get_vocab_size(with_added_tokens=True) if number is None else number
-        if (published := published_ids.get(token.content, number)) != number:
+        published = published_ids.get(token.content, number)
+        if published != number and TOKENIZER_FILE not in files:  # beside which `transformers` ignores the ids too
             raise BundleError(
                 f"{token.content!r} would be token {number}, but is {published} in {CONFIG_FILE} or "
                 f"{ADDED_TOKENS_FILE}; {TOKENIZER_FILE_ONLY}"
@@ -367,12 +368,12 @@ def _unigram(files: Mapping[str, bytes]) -> tokenizers.Tokenizer:
         ConfigError: A package that reads the file is missing.
     """
     try:
-        from sentencepiece import sentencepiece_model_pb2  # optional dependency, with protobuf
+        import sentencepiece.sentencepiece_model_pb2 as model_pb2  # optional dependency, with protobuf
     except ImportError as error:
         raise ConfigError(
             f"{SPIECE_MODEL} needs the packages sentencepiece and protobuf; pip install 'transformer[marian]'"
         ) from error
-    proto: Any = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
+    proto: Any = model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
     proto.ParseFromString(files[SPIECE_MODEL])
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     n_sentinels = int(tokenizer_options(files).get("extra_ids", 100))

@@ -89,6 +89,9 @@ def test_what_stands_before_an_error_is_written(tiny_run: Path, tmp_path: Path) 
     [
         (["--n-best", 2], "n_best=2 is not between 1 and beam=1; choose a wider beam"),
         (["--top-k", 5], "--top-k has no effect without --sample; add it"),
+        (["--mbr", 16, "--beam", 4], "--mbr 16 is the number of samples already; leave out --beam"),
+        (["--mbr-metric", "bleu"], "--mbr-metric has no effect without --mbr; add e.g. --mbr 16"),
+        (["--mbr", 2], "--mbr=2"),
         (["--average", "probability"], "--average has no effect without --ensemble; add a model to it"),
         (["--diversity", 1], "--diversity has no effect without --groups; choose e.g. --beam 4 --groups 2"),
         (["--split", "words"], "--split='words' is unknown; choose one of 'auto', 'sentence', 'none'"),

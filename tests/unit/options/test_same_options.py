@@ -38,6 +38,7 @@ NO_FLAG = {
 }  # fmt: skip
 ONLY_FLAGS = {
     "alpha",  # exponent of --length-penalty, which is a function in Python
+    "mbr_metric",  # the value of `mbr` in Python, where the beam is the number of samples
     "input", "output", "as", "invalid_utf8", "format", "json", "prefix", "alignment", "attention",  # files and formats
     "min_confidence",  # a mark in the output; Python has the number
     "verbose", "quiet",

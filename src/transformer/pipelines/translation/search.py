@@ -31,6 +31,7 @@ from transformer.decoding import (
 )
 from transformer.errors import ConfigError
 from transformer.interfaces import GenerativeModel
+from transformer.pipelines.translation.bayes_risk import rank_by_risk
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.coverage import coverage_penalties, decoder_inputs
 from transformer.pipelines.translation.segment import Segment
@@ -88,10 +89,11 @@ class SegmentSearcher:
     Args:
         shared: The models and their special tokens.
         device: Device of the models.
+        decode: Function that returns the text of target tokens.
     """
 
-    def __init__(self, shared: SharedModels, device: torch.device) -> None:
-        self.shared, self._device = shared, device
+    def __init__(self, shared: SharedModels, device: torch.device, decode: Callable[[Sequence[int]], str]) -> None:
+        self.shared, self._device, self._decode = shared, device, decode
         self._pool: Workers | None = None
         self._graphed: GraphedSearcher | None = None
 
@@ -218,8 +220,12 @@ class SegmentSearcher:
         if len(completed) < len(pending.segments):
             raise ConfigError("the translations of these lines were returned before; begin them again")
         in_order = [completed[index] for index in range(len(pending.segments))]
-        if pending.options.search.coverage:
+        search = pending.options.search
+        if search.coverage:
             in_order = self._rerank_by_coverage(pending, in_order)
+        if search.mbr:
+            ranked = (rank_by_risk(hypotheses, self._decode, search.mbr) for hypotheses in in_order)
+            in_order = [hypotheses[: search.n_best] for hypotheses in ranked]
         return [SearchedSegment(*pair) for pair in zip(pending.segments, in_order, strict=True)]
 
     def _rerank_by_coverage(
@@ -247,8 +253,8 @@ def _batch_tokens(options: TranslatorConfig) -> int:
 
 
 def _all_hypotheses(search: Search) -> Search:
-    """Returns a search that keeps all hypotheses if they are ranked again by coverage."""
-    return replace(search, n_best=search.beam) if search.coverage else search
+    """Returns a search that keeps all hypotheses if they are ranked again."""
+    return replace(search, n_best=search.beam) if search.coverage or search.mbr else search
 
 
 def group_by_line(

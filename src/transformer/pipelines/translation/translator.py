@@ -111,7 +111,8 @@ class Translator:
         self._truecaser = make_truecaser(tokenizers.source, self.config.source_language)
         self.aligner = Aligner(self.model, tokenizers, self.device)
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
-        self.searcher = SegmentSearcher(SharedModels(generators, self.models, self.special_tokens), self.device)
+        shared = SharedModels(generators, self.models, self.special_tokens)
+        self.searcher = SegmentSearcher(shared, self.device, tokenizers.target.decode)
 
     def close(self) -> None:
         """Ends the worker processes and frees the captured CUDA graphs, which are otherwise kept for the next text."""

@@ -155,7 +155,7 @@ def test_a_gpu_keeps_its_graphs_for_the_next_text(tiny_run: Path, monkeypatch: p
     expected = translator.translate(lines)
     assert not devices
     gpu, searcher = torch.device("cuda"), translator.searcher
-    translator.searcher = SegmentSearcher(searcher.shared, gpu)
+    translator.searcher = SegmentSearcher(searcher.shared, gpu, translator.tokenizers.target.decode)
     assert [translator.translate(lines), translator.translate(lines)] == [expected, expected]
     assert devices == [gpu]
     translator.close()
