@@ -149,8 +149,9 @@ def test_colours_are_defined_once() -> None:
 
 
 COMMANDS = [
-    "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "score", "quantize",
-    "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill", "serve",
+    "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "filter", "score",
+    "quantize", "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill",
+    "serve",
 ]  # fmt: skip
 SHOW_HELP = """
 import os, sys, traceback

@@ -17,12 +17,12 @@ EXIT_UNEXPECTED, EXIT_ERROR, EXIT_INTERRUPTED = 1, 2, 130
 UsageError: Any = typer.BadParameter.__base__  # base class of all errors in options and arguments
 
 COMMANDS: Final = (
-    "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "average", "quantize", "calibrate",
-    "shortlist", "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report", "inspect", "plot",
-    "serve", "recipes", "models", "doctor", "docs",
+    "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "filter", "average", "quantize",
+    "calibrate", "shortlist", "generate", "perplexity", "classify", "embed", "fill", "import", "export", "report",
+    "inspect", "plot", "serve", "recipes", "models", "doctor", "docs",
 )  # fmt: skip
-MODULES: Final = {"import": "import_model"}
-"""Each command is a function in a module of the same name, except those whose name is a Python keyword."""
+MODULES: Final = {"import": "import_model", "filter": "filter_corpus"}
+"""Each command is a function in a module of the same name, except those that Python has by this name."""
 
 
 def make_app(commands: Sequence[str] = COMMANDS) -> typer.Typer:

@@ -53,14 +53,14 @@ def check(
     output_format = choose_format(output_format, "text", "json", as_json=as_json)
     if output_format not in FORMATS:
         raise ConfigError(f"format={output_format!r} is unknown; choose 'text', 'json' or 'html'")
-    files = _named_files(corpus)
+    files = named_files(corpus)
     check_files([*files, *(tests or ())], [output_path])
 
     from transformer.data.quality.examination import examine  # loads numpy
     from transformer.data.quality.report import text_report
     from transformer.reporting.corpus_page import html_report
 
-    with open_output(output_path, whole=True) as sink, _two_texts(corpus, files) as (source, target):
+    with open_output(output_path, whole=True) as sink, two_texts(corpus, files) as (source, target):
         with progress_bar("lines examined") as advance:
             examination = examine(source, target, tests or (), advance)
         if output_format == "json":
@@ -72,7 +72,7 @@ def check(
         raise typer.Exit(EXIT_FOUND)
 
 
-def _named_files(corpus: "Corpus") -> list[Path]:
+def named_files(corpus: "Corpus") -> list[Path]:
     """Returns the files of the corpus.
 
     Raises:
@@ -93,7 +93,7 @@ def _training_files(corpus: "Corpus") -> "list[CorpusFile]":
 
 
 @contextmanager
-def _two_texts(corpus: "Corpus", files: Sequence[Path]) -> Generator[tuple[Path, Path]]:
+def two_texts(corpus: "Corpus", files: Sequence[Path]) -> Generator[tuple[Path, Path]]:
     """Yields the source and the target text; those of other corpora are written to temporary files first.
 
     Args:

@@ -177,7 +177,8 @@ def test_published_folders(
 
 
 CORPUS_COMMANDS = {
-    "source": ("check {mutated} {target}", "prepare --source {mutated} --target {target} --output {out}",
+    "source": ("check {mutated} {target}", "filter {mutated} {target} --output {out}.tsv",
+               "prepare --source {mutated} --target {target} --output {out}",
                "translate {transformer} --input {mutated}", "generate {gpt} --input {mutated} --max-tokens 3",
                "perplexity {gpt} {mutated}", "embed {bert} --input {mutated}", "classify {bert} --input {mutated}",
                "score {transformer} --source {mutated} --target {mutated}",

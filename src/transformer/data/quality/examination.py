@@ -118,7 +118,7 @@ def examine(
     if lines[0] != lines[1]:
         reason = f"{names[0]} has {lines[0]:,} lines, {names[1]} has {lines[1]:,}"
         findings.add("unequal", reason=reason, count=abs(lines[0] - lines[1]))
-    languages = _language_of(source), _language_of(target)
+    languages = language_of_file(source), language_of_file(target)
     checks, shifts = PairChecks(names, findings, languages), list[Shift]()
     sources, targets = (read_lines(path, invalid="replace", overlong="cut") for path in (source, target))
     for block in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
@@ -144,7 +144,7 @@ def examine(
     )
 
 
-def _language_of(path: Path) -> str:
+def language_of_file(path: Path) -> str:
     """Returns the language of a file by its name or by its text; empty if neither tells."""
     by_name = language_of_files([str(path)])
     lines = islice(read_lines(path, invalid="replace", overlong="cut"), LANGUAGE_LINES)
