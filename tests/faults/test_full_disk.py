@@ -26,6 +26,7 @@ WRITERS = {
     "prepare a text": ("prepare {text_recipe} --output {out}", "{out}/"),
     "check": ("check {source} {target} --format html --output {out}", "{out}"),
     "filter": ("filter {source} {target} --output {out}.tsv", "{out}.tsv"),
+    "backtranslate": ("backtranslate {run} {source} --output {out}.tsv", "{out}.tsv.part"),
     "evaluate, report": ("evaluate --translations {few} --reference {few} --report {out}", "{out}"),
     "evaluate, output": ("evaluate {run} --source {source} --reference {target} --bootstrap 0 --output {out}", "{out}"),
     "translate": ("translate {run} --input {source} --output {out}", "{out}"),
@@ -117,7 +118,7 @@ def test_nothing_stands_under_the_final_name(
     line, path = WRITERS[name]
     disk = tmp_path / "disk"
     arguments = line.format(**names, published=published, out=disk / "out").split()
-    final = disk / {"embed, array": "out.npy", "filter": "out.tsv"}.get(name, "out")
+    final = disk / {"embed, array": "out.npy", "filter": "out.tsv", "backtranslate": "out.tsv"}.get(name, "out")
 
     def check(result: "subprocess.CompletedProcess[str]", reason: str, left: Callable[[], set[str]]) -> None:
         assert_told(result, path.format(out=disk / "out"), reason)

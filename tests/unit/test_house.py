@@ -149,7 +149,8 @@ def test_colours_are_defined_once() -> None:
 
 
 COMMANDS = [
-    "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "filter", "score",
+    "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "filter",
+    "backtranslate", "score",
     "quantize", "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill",
     "serve",
 ]  # fmt: skip

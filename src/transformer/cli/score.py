@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from transformer.cli.arguments import JsonOption, choose_format
+from transformer.cli.chunks import CHUNK_LINES
 from transformer.cli.files import check_files
 from transformer.cli.hub import obtain_model
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, SpecialTokensOption, with_average
-from transformer.cli.translate import CHUNK_LINES, InvalidOption, ModelArgument, OutputOption, invalid_choice
+from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
 from transformer.options.search import GREEDY

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines, choose_format
+from transformer.cli.chunks import CHUNK_LINES, split_into_chunks, translate_chunks
 from transformer.cli.completion import complete_model
 from transformer.cli.fields import option
 from transformer.cli.files import check_files
@@ -24,7 +25,7 @@ from transformer.cli.progress import progress_bar
 from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, language_of, takes_loading, takes_search
 from transformer.cli.terminology import takes_terminology
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
-from transformer.errors import ConfigError, DataError, TransformerError
+from transformer.errors import ConfigError, DataError
 from transformer.options.search import Search
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ ModelArgument = Annotated[
 InvalidOption = Annotated[
     str, typer.Option("--invalid-utf8", help="handling of bytes that are not UTF-8: 'error' or 'replace' (by U+FFFD)")
 ]
-CHUNK_LINES, CHUNK_CHARACTERS, READ_BYTES = 1024, 1 << 20, 1 << 16
+READ_BYTES = 1 << 16
 MAX_INPUT_CHARACTERS = 1 << 22
 """Characters of a line that are kept, far more than are translated."""
 
@@ -150,8 +151,8 @@ def translate(
         done = None if quiet else files.enter_context(_progress(input_path, output_path))
         if lines is None and input_path is None:
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
-        chunks = _chunks(input_path, invalid, takes_any=takes_any) if lines is None else _split_into_chunks(iter(lines))
-        translated = _translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
+        chunks = _chunks(input_path, invalid, takes_any=takes_any) if lines is None else split_into_chunks(iter(lines))
+        translated = translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
         language = "" if quiet or task else translator.config.source_language
         check = files.enter_context(check_language(language, notes))
         _write_translations(translator, translated, sink, format_line, side_outputs, notes, check)
@@ -203,32 +204,6 @@ def _cut_flags(line: str) -> tuple[str, ...]:
     """Returns a flag if only the beginning of a line was read."""
     is_cut = len(line) > MAX_INPUT_CHARACTERS
     return (f"longer than {MAX_INPUT_CHARACTERS:,} characters; only so many were read",) if is_cut else ()
-
-
-def _translate_chunks(
-    translator: "Translator", chunks: Iterator[tuple[list[str], list[str] | None]], done: Callable[[int], None] | None
-) -> Iterator[tuple[Sequence[str], "list[Translation]"]]:
-    """Yields each chunk with its translations; the worker processes already search for the next chunk meanwhile.
-
-    An empty chunk means that no more input has arrived yet, and the chunk before it is finished. Chunks that precede an
-    error are yielded before the error is raised.
-    """
-    number, pending, failure = 0, None, None
-    while failure is None:
-        following = None
-        try:
-            if (chunk := next(chunks, None)) is not None:
-                following = translator.begin(*chunk, number)
-        except Exception as error:
-            failure = error
-        if pending is not None and pending.lines:
-            yield pending.lines, translator.finish(pending, done)
-        if following is None:
-            break
-        number += len(following.lines)
-        pending = following
-    if failure is not None:
-        raise failure
 
 
 def _with_prefixes(
@@ -334,7 +309,7 @@ def _chunks(path: Path | None, invalid: "Invalid", *, takes_any: bool) -> Iterat
     from transformer.text.lines import LineCounts, decode_lines, read_lines
 
     if path is not None:
-        yield from _split_into_chunks(read_lines(path, invalid=invalid, overlong="cut", limit=MAX_INPUT_CHARACTERS))
+        yield from split_into_chunks(read_lines(path, invalid=invalid, overlong="cut", limit=MAX_INPUT_CHARACTERS))
         return
     counts = LineCounts()
     for raw in _available_lines(sys.stdin.fileno()):
@@ -344,29 +319,9 @@ def _chunks(path: Path | None, invalid: "Invalid", *, takes_any: bool) -> Iterat
             lines = decode_lines(
                 raw, "standard input", counts, invalid, overlong="cut", limit=MAX_INPUT_CHARACTERS
             )  # fmt: skip
-            yield from _split_into_chunks(lines)
+            yield from split_into_chunks(lines)
         else:
             yield []
-
-
-def _split_into_chunks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Yields chunks of lines; lines that precede an error are yielded before it is raised."""
-    chunk: list[str] = []
-    characters = 0
-    failure: TransformerError | None = None
-    try:
-        for line in lines:
-            chunk.append(line)
-            characters += len(line)
-            if len(chunk) == CHUNK_LINES or characters >= CHUNK_CHARACTERS:
-                yield chunk
-                chunk, characters = [], 0
-    except TransformerError as error:
-        failure = error
-    if chunk:
-        yield chunk
-    if failure is not None:
-        raise failure
 
 
 def _available_lines(descriptor: int) -> Iterator[list[bytes]]:

@@ -178,6 +178,7 @@ def test_published_folders(
 
 CORPUS_COMMANDS = {
     "source": ("check {mutated} {target}", "filter {mutated} {target} --output {out}.tsv",
+               "backtranslate {transformer} {mutated} --output {out}.tsv",
                "prepare --source {mutated} --target {target} --output {out}",
                "translate {transformer} --input {mutated}", "generate {gpt} --input {mutated} --max-tokens 3",
                "perplexity {gpt} {mutated}", "embed {bert} --input {mutated}", "classify {bert} --input {mutated}",
