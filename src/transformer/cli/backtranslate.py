@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -110,7 +110,9 @@ def _continued(facts: dict[str, Any], pairs: Path, facts_file: Path) -> tuple[di
     Raises:
         DataError: The file belongs to another command.
     """
-    earlier: dict[str, Any] = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else {}
+    earlier = dict[str, Any]()
+    with suppress(OSError, ValueError, TypeError):  # missing or damaged: then nothing tells what made the pairs
+        earlier = dict(json.loads(facts_file.read_text(encoding="utf-8")))
     if changed := [name for name, value in facts.items() if name != "seed" and earlier.get(name) != value]:
         raise DataError(f"{pairs} was written with another {' and '.join(changed)}; remove it to start anew")
     n_done = size = 0

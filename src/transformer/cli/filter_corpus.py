@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 CHUNK_PAIRS = 2048
 LOW_SCORE = "low-score"
 """Reason of the pairs that models find least likely."""
-Write = Callable[["JudgedPair"], None]
 
 
 @takes_verbosity

@@ -57,9 +57,13 @@ def test_the_work_of_another_command_is_not_continued(tiny_run: Path, text: Path
     """Catches a file whose parts come from two models, texts or searches."""
     output = tmp_path / "back.tsv"
     (tmp_path / "back.tsv.part").write_text("a\tb\n")
-    result = run("backtranslate", tiny_run, text, "--output", output)
-    assert result.returncode == 2
-    assert "was written with another model and text and tag and options and search; remove it" in result.stderr
+    for content in (None, "", "[1]", '{"model": '):
+        if content is not None:
+            (tmp_path / "back.tsv.part.json").write_text(content)
+        result = run("backtranslate", tiny_run, text, "--output", output)
+        assert result.returncode == 2
+        assert "was written with another model and text and tag and options and search; remove it" in result.stderr
+    assert (tmp_path / "back.tsv.part").read_text() == "a\tb\n"
     for options, message in (
         (["--output", tmp_path / "back.jsonl"], "back.jsonl does not end in .tsv; rename it"),
         (["--output", output, "--tag", "a b"], "--tag 'a b' is not a word without spaces; choose another"),

@@ -9,7 +9,7 @@ import pytest
 from samples import write_lines
 from transformer.data.augment.augmenter import CHANGES, KINDS, Augmenter
 from transformer.data.augment.config import AugmentConfig
-from transformer.data.augment.pair import Pair
+from transformer.data.augment.pair import Pair, without_final_mark
 from transformer.data.config import DataConfig
 from transformer.data.prepare import Corpus, CorpusBuilder
 from transformer.tokenizers.config import TokenizerConfig
@@ -91,6 +91,14 @@ def test_both_sides_get_the_same_insertion(kind: str) -> None:
             assert "12." not in source or "12.50" in source
     for source, target in copies(("See Tom at a.b/Tom", "Sieh Tom auf a.b/Tom"), kind):
         assert source.count("a.b/Tom") == target.count("a.b/Tom") == 1
+
+
+def test_a_final_mark_is_found_in_long_texts() -> None:
+    """Catches a search that takes quadratic time where spaces or marks are many: minutes for these texts."""
+    assert without_final_mark("Yes" + "!" * 10**6 + "\u201d ") == 3
+    assert without_final_mark("a" + " " * 10**6 + "b") == 10**6 + 2
+    assert without_final_mark("!" * 10**6 + "a") == 10**6 + 1
+    assert without_final_mark("He said (so).") == len("He said (so)")
 
 
 def test_spaces_stand_beside_punctuation() -> None:

@@ -15,7 +15,7 @@ Change = Callable[[Pair, Random, Languages], Pair | None]
 _WORD: Final = regex.compile(
     r"(?<![\p{L}\p{M}\p{N}@#&_]|\p{N}[.,:/'’])[\p{L}\p{N}][\p{L}\p{M}\p{N}]++(?![.,:/'’][\p{L}\p{N}]|[@_])"
 )
-_FINAL_MARKS: Final = regex.compile(r"\s*[.!?…。！？।؟]+[\"'”’»)]*\s*$")
+_FINAL_MARKS, _CLOSING = ".!?…。！？।؟", "\"'”’»)"
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,7 @@ def whole_sides(pair: Pair) -> Place:
 
 def without_final_mark(text: str) -> int:
     """Returns the length of a text without its final punctuation mark and the space around it."""
-    match = _FINAL_MARKS.search(text)
-    return match.start() if match else len(text.rstrip())
+    whole = text.rstrip()
+    marked = whole.rstrip(_CLOSING)
+    bare = marked.rstrip(_FINAL_MARKS)
+    return len(bare.rstrip() if bare != marked else whole)
