@@ -73,6 +73,15 @@ class Dataset(Protocol):
 
 
 @runtime_checkable
+class SupportsEpochs(Protocol):
+    """A dataset whose examples and their lengths differ between epochs; itself, it is as in the first epoch."""
+
+    def in_epoch(self, epoch: int) -> Dataset:
+        """Returns the dataset as it is in an epoch, counted from 0."""
+        ...
+
+
+@runtime_checkable
 class SupportsFlopCount(Protocol):
     """An objective that knows its computational cost."""
 

@@ -26,7 +26,7 @@ from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.state_dict import optimizer_tensors, restore_optimizer
 from transformer.training.planning.plan import plan_run
 from transformer.training.step import TrainingState
-from transformer.training.update import SkippedBatch, prepare_batch, train_on_batch
+from transformer.training.update import BatchPlan, SkippedBatch, prepare_batch, train_on_batch
 from transformer.transformer import build_transformer
 
 STRATEGIES = ("ddp", "fsdp")
@@ -99,7 +99,7 @@ def take_steps(
     for ids in (np.arange(7), np.arange(7), np.arange(7, 11)):
         spoiled = len(results) == 2
         objective.spoiled = spoiled and (context.rank == min(context.size, accumulation) - 1)
-        batch = prepare_batch(Pairs(), context, accumulation, (ids, progress.position))
+        batch = prepare_batch(Pairs(), context, accumulation, BatchPlan(ids, 0, progress.position))
         outcome = train_on_batch(state, batch, settings, 0.7, progress)
         assert isinstance(outcome, SkippedBatch) == spoiled
         results.append(
@@ -150,7 +150,7 @@ def plans(context: DistributedContext) -> list[float]:
     lines = plan_run(state, dataset, settings)
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     for _ in range(3):
-        batch = prepare_batch(dataset, context, 2, (np.arange(400), Progress().position))
+        batch = prepare_batch(dataset, context, 2, BatchPlan(np.arange(400), 0, Progress().position))
         train_on_batch(state, batch, settings, 1e-3, Progress())
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     predicted = float(

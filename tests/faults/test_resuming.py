@@ -72,6 +72,18 @@ def test_killed_and_continued_equals_the_unbroken_run(
     assert end_of(tmp_path / "parts") == end_of(tmp_path / "whole")
 
 
+def test_segmentations_continue_within_an_epoch(commands: Commands, recipe: Path, tmp_path: Path) -> None:
+    """Catches words of a resumed epoch that are segmented as in another one."""
+    call = ("train", recipe, *settings(max_steps=12, batch_tokens=220), "--set", "tokenizer.dropout=0.4", "--run")
+    assert commands(*call, tmp_path / "whole").returncode == 0
+    assert commands(*call, tmp_path / "parts", kill_before_step=11).returncode == -9
+    assert commands(*call, tmp_path / "parts").returncode == 0
+    end = end_of(tmp_path / "parts")
+    assert end["progress"]["position"]["epoch"] == 1
+    assert end["progress"]["position"]["index"] > 2
+    assert end == end_of(tmp_path / "whole")
+
+
 def test_on_several_threads_the_order_and_the_counters_are_equal(
     commands: Commands, recipe: Path, tmp_path: Path
 ) -> None:

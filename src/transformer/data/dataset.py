@@ -38,7 +38,7 @@ class PairDataset:
 
     def fetch(self, ids: NDArray[np.integer]) -> PairBatch:
         """Returns the padded batch of the given pairs."""
-        return _batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._special_tokens)
+        return make_batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._special_tokens)
 
 
 def pair_batch(
@@ -47,10 +47,11 @@ def pair_batch(
     special_tokens: tuple[SpecialTokenIds, SpecialTokenIds] = (DEFAULT_SPECIAL_TOKENS, DEFAULT_SPECIAL_TOKENS),
 ) -> PairBatch:
     """Creates a batch from sentence pairs: adds the special tokens of source and target, and padding."""
-    return _batch(Ragged.from_rows(sources), Ragged.from_rows(targets), *special_tokens)
+    return make_batch(Ragged.from_rows(sources), Ragged.from_rows(targets), *special_tokens)
 
 
-def _batch(sources: Ragged, targets: Ragged, source_ids: SpecialTokenIds, target_ids: SpecialTokenIds) -> PairBatch:
+def make_batch(sources: Ragged, targets: Ragged, source_ids: SpecialTokenIds, target_ids: SpecialTokenIds) -> PairBatch:
+    """Creates a batch from sentence pairs without a Python object per row, see `pair_batch`."""
     return PairBatch(
         src=pad(sources, after=source_ids.eos, fill=source_ids.padding),
         tgt=pad(targets, before=target_ids.bos, fill=target_ids.padding),

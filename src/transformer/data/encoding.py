@@ -17,10 +17,12 @@ from transformer.data.filters import KEPT, REASONS, PairFilter
 from transformer.data.quality.traits import TraitCounts
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair
+from transformer.data.segmentation import encode_words, without_word_starts
 from transformer.data.source_text import SourceText
 from transformer.runtime.function_pool import FunctionPool
 from transformer.runtime.pool import CAN_FORK
 from transformer.text.lines import MAX_LINE_CHARACTERS
+from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.pair import TokenizerPair
 
 BLOCK_PAIRS: Final = 2048
@@ -92,6 +94,7 @@ class BlockEncoder:
         test_sources: Lines of the test set.
         language: Language of the sources (BCP 47), in which sentences are counted; "" if it is not known.
         augmenter: Makes changed copies of the pairs that are kept; None without augmentation.
+        keeps_words: Whether the tokens that begin words are marked, see `encode_words`.
     """
 
     tokenizers: TokenizerPair
@@ -101,6 +104,7 @@ class BlockEncoder:
     test_sources: frozenset[str] = frozenset()
     language: str = ""
     augmenter: Augmenter | None = None
+    keeps_words: bool = False
     _fallback: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -110,7 +114,8 @@ class BlockEncoder:
     def encode(self, block: Block) -> EncodedBlock:
         """Encodes the pairs of a block, drops those that the filter rejects, and adds changed copies of the others."""
         sources, targets = zip(*block.pairs, strict=True)
-        source, target = sides = self._tokenize(sources, targets)
+        source, target = self._tokenize(sources, targets)
+        sides = self._without_word_starts(source, target)
         traits = TraitCounts()
         for pair in block.pairs:
             traits.add(*pair)
@@ -165,8 +170,18 @@ class BlockEncoder:
         )
 
     def _tokenize(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Ragged, Ragged]:
+        """Returns the tokens of both sides as they are stored."""
         source, target = self.tokenizers.source, self.tokenizers.target
+        if self.keeps_words and isinstance(source, BytePairTokenizer) and isinstance(target, BytePairTokenizer):
+            return encode_words(source, sources), encode_words(target, targets)
         return Ragged(*source.encode_flat(sources)), Ragged(*target.encode_flat(targets))
+
+    def _without_word_starts(self, source: Ragged, target: Ragged) -> tuple[Ragged, Ragged]:
+        """Returns the tokens of both sides without marks."""
+        if not self.keeps_words:
+            return source, target
+        sizes = self.tokenizers.source.vocab_size, self.tokenizers.target.vocab_size
+        return without_word_starts(source, sizes[0]), without_word_starts(target, sizes[1])
 
     def _digests(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64]:
         return pair_digests(sources, targets) if self.find_duplicates else np.zeros((0, 2), np.uint64)

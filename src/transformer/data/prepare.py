@@ -16,10 +16,15 @@ from transformer.data.inputs import read_files, training_files
 from transformer.data.progress import Progress, silent
 from transformer.data.readers import Pair
 from transformer.data.report import DataReport
+from transformer.data.segmentation import SegmentedPairs
 from transformer.data.source_text import SourceText
 from transformer.data.token_store import TokenStore
 from transformer.data.tokens import CHANGED_VALIDATION, EncodingJob, read_report
+from transformer.errors import ConfigError
 from transformer.interfaces import ExampleGroup
+from transformer.tokenizers.base import Tokenizer
+from transformer.tokenizers.bpe_dropout import BpeDropout
+from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.special_tokens import SpecialTokenIds
@@ -55,7 +60,7 @@ class Corpus:
         changed_validation: Changed copies of validation pairs, by kind of change.
     """
 
-    train: PairDataset
+    train: PairDataset | SegmentedPairs
     validation: PairDataset
     validation_text: list[Pair] = field(repr=False)
     report: DataReport
@@ -121,22 +126,25 @@ class CorpusBuilder:
                 (folder / name).write_text(content, encoding="utf-8")
             self._snapshot.check_unchanged()
 
-        facts = {"texts": self._text_facts(), "tokenizer": settings.model_dump(mode="json")}
+        facts = {"texts": self._text_facts(), "tokenizer": settings.model_dump(mode="json", exclude={"dropout"})}
         path = self._folder.get_or_create("tokenizer", facts, write)
         files = {file.name: file.read_text(encoding="utf-8") for file in path.glob("tokenizer*.json")}
         return TokenizerPair.from_files(files)
 
-    def prepare(self, tokenizers: TokenizerPair, max_lengths: tuple[int, int]) -> Corpus:
+    def prepare(self, tokenizers: TokenizerPair, max_lengths: tuple[int, int], dropout: float = 0.0) -> Corpus:
         """Encodes and filters the corpus.
 
         Args:
             tokenizers: Tokenizers of both sides.
             max_lengths: Maximum source and target length of the model, EOS included.
+            dropout: Probability with which a merge is left out where training pairs are segmented.
 
         Raises:
+            ConfigError: `dropout` is set, but a tokenizer is not one of byte pairs.
             DataError: a file cannot be used or changes meanwhile, or no pair remains.
         """
         settings = self._settings
+        segmentation = _segmentation(tokenizers, dropout) if dropout else None
         facts = {
             "texts": self._split_facts(),
             "tokenizers": [tokenizers.source.fingerprint(), tokenizers.target.fingerprint()],
@@ -148,16 +156,28 @@ class CorpusBuilder:
         if settings.augment is not None and settings.augment.rates:
             languages = [settings.source_language, settings.target_language]
             facts["augment"] = {"rates": settings.augment.rates, "seed": self._seed, "languages": languages}
+        if segmentation:
+            facts["words"] = True
 
         def write(folder: Path) -> None:
             scan = self.scan()
             self._folder.check_space([path for file in self._inputs for path in file.paths])
-            job = EncodingJob(settings, tokenizers, max_lengths, scan.held_out, scan.pairs, self._progress, self._seed)
+            job = EncodingJob(
+                settings, tokenizers, max_lengths, scan.held_out, scan.pairs, self._progress, self._seed,
+                keeps_words=segmentation is not None,
+            )  # fmt: skip
             job.run(folder)
             self._snapshot.check_unchanged()
 
         path = self._folder.get_or_create("tokens", facts, write)
-        return self._open(path, (tokenizers.source.special_tokens, tokenizers.target.special_tokens))
+        corpus = self._open(path, (tokenizers.source.special_tokens, tokenizers.target.special_tokens))
+        if segmentation:
+            sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+            corpus.train = SegmentedPairs(
+                TokenStore(path / "train"), segmentation, sizes, max_lengths, self._seed, corpus.train.mix,
+                self._progress,
+            )  # fmt: skip
+        return corpus
 
     def _open(self, path: Path, special_tokens: tuple[SpecialTokenIds, SpecialTokenIds]) -> Corpus:
         report, pairs, source_text = read_report(path)
@@ -215,6 +235,25 @@ class CorpusBuilder:
         validation = {key: value for key, value in self.checksums.items() if key.startswith("data.validation")}
         drawn = None if validation else {"seed": self._seed, "pairs": self._settings.validation_pairs}
         return {**self._text_facts(), "validation": validation, "drawn": drawn}
+
+
+def _segmentation(tokenizers: TokenizerPair, dropout: float) -> tuple[BpeDropout, BpeDropout]:
+    """Returns the segmentation of both sides.
+
+    Raises:
+        ConfigError: A tokenizer is not one of byte pairs.
+    """
+
+    def side(tokenizer: Tokenizer) -> BpeDropout:
+        if isinstance(tokenizer, BytePairTokenizer):
+            return BpeDropout(tokenizer, dropout)
+        raise ConfigError(
+            "tokenizer.dropout leaves out merges of the program's own byte pairs, but this tokenizer is of the kind "
+            f"{tokenizer.kind}; leave the key out"
+        )
+
+    source = side(tokenizers.source)
+    return source, source if tokenizers.is_joint else side(tokenizers.target)
 
 
 def _pairs_at(numbers: Iterable[int], pairs: Iterator[Pair]) -> Iterator[Pair]:

@@ -34,6 +34,11 @@ class Ragged:
         """Returns the rows marked True."""
         return Ragged(self.values[np.repeat(chosen, self.lengths)], self.lengths[chosen])
 
+    def take(self, rows: NDArray[np.integer]) -> "Ragged":
+        """Returns the rows with the given indices, in the given order."""
+        starts, lengths = (np.cumsum(self.lengths) - self.lengths)[rows], self.lengths[rows]
+        return Ragged(self.values[flat_indices(starts, lengths)], lengths)
+
     def __len__(self) -> int:
         """Number of rows."""
         return len(self.lengths)

@@ -59,6 +59,7 @@ class EncodingJob:
         pairs: Number of pairs in the corpus.
         progress: Callback for progress.
         seed: Random seed of the run, which determines the changed copies.
+        keeps_words: Whether the training pairs are stored with the beginnings of their words, for BPE dropout.
     """
 
     settings: DataConfig
@@ -68,6 +69,7 @@ class EncodingJob:
     pairs: int
     progress: Progress
     seed: int = 0
+    keeps_words: bool = False
 
     def run(self, folder: Path) -> None:
         """Writes `train`, `validation` and the report to an empty folder.
@@ -177,6 +179,7 @@ class _CorpusEncoder:
         self._encoder = BlockEncoder(
             job.tokenizers, pair_filter, duplicates, job.held_out, test_sources, self.languages[0],
             Augmenter(augment, job.seed, self.languages) if augment is not None and augment.rates else None,
+            job.keeps_words,
         )  # fmt: skip
 
     def _identify_languages(self) -> tuple[str, str]:
@@ -190,7 +193,7 @@ class _CorpusEncoder:
         duplicates = self._job.settings.drop_duplicates
         workers = worker_count(self._job.settings.workers, self._job.pairs)
         with ExitStack() as stack:
-            writer = TokenWriter(folder / "train", self._job.vocab_size)
+            writer = TokenWriter(folder / "train", self._job.vocab_size * (2 if self._job.keeps_words else 1))
             stack.callback(writer.close)
             finder = DuplicateFinder(folder / "digests")
             stack.callback(finder.close)

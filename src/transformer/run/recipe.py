@@ -27,10 +27,11 @@ from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
 
 OTHER_NAMES: Final = {
-    "batch_size": "training.batch_tokens", "epochs": "training.max_steps", "heads": "model.h", "hidden_size":
-    "model.d_model", "layers": "model.N", "lr": "training.learning_rate", "steps": "training.max_steps",
+    "batch_size": "training.batch_tokens", "dropout": "model.dropout", "epochs": "training.max_steps",
+    "heads": "model.h", "hidden_size": "model.d_model", "layers": "model.N", "lr": "training.learning_rate",
+    "steps": "training.max_steps",
 }  # fmt: skip
-"""Keys of recipes by names that are usual for them elsewhere."""
+"""Keys of recipes by names that are usual for them elsewhere, or that several sections have."""
 
 
 class Recipe(Config):

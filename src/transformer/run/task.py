@@ -99,12 +99,14 @@ class Task(ABC, Generic[Model]):
         checksums: SHA-256 of the training and validation files, by recipe key.
         model_type: Base of the configurations of the models that the task trains.
         metrics: Allowed values of `training.best_metric`.
+        has_bpe_dropout: Whether `tokenizer.dropout` works.
     """
 
     name: str
     checksums: Mapping[str, str]
     model_type: type[Model]
     metrics: tuple[str, ...] = ("loss",)
+    has_bpe_dropout: bool = False
 
     @abstractmethod
     def defaults(self, recipe: Recipe) -> TaskDefaults:
@@ -122,6 +124,8 @@ class Task(ABC, Generic[Model]):
             raise ConfigError(
                 f"training.best_metric={metric!r} is not measured for this task; choose {' or '.join(self.metrics)}"
             )
+        if recipe.tokenizer.dropout and not self.has_bpe_dropout:
+            raise ConfigError("tokenizer.dropout works with data.task='translation' only; leave it out")
         completed = complete(recipe, self.defaults(recipe))
         model = completed.model
         self.check_training(completed.recipe.training, model)

@@ -92,6 +92,32 @@ class BytePairTokenizer(Tokenizer):
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
         return ids + np.int32(N_SPECIAL_TOKENS), lengths
 
+    def encode_words(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns what `encode_flat` returns, and True for each token that begins a word, which no merge crosses."""
+        encodings = self._merges.encode_batch(list(map(self.prepare, texts)), add_special_tokens=False)
+        lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
+        words = chain.from_iterable(encoding.word_ids for encoding in encodings)
+        starts = np.diff(np.fromiter(words, np.int32, lengths.sum()), prepend=-1) != 0
+        starts[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
+        return ids + np.int32(N_SPECIAL_TOKENS), lengths, starts
+
+    def merges(self) -> list[tuple[int, int, int]]:
+        """Returns the merges in order of priority, each as the ids of both parts and of the token they make."""
+        vocabulary = self._merges.get_vocab()
+        pairs = json.loads(self._merges.to_str())["model"]["merges"]
+        parts = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in pairs]
+        ids = [[vocabulary[piece] + N_SPECIAL_TOKENS for piece in (*pair, "".join(pair))] for pair in parts]
+        return [(left, right, merged) for left, right, merged in ids]
+
+    def spell(self) -> list[list[int]]:
+        """Returns the ids of the single bytes of each id; special tokens have none."""
+        vocabulary = self._merges.get_vocab()
+        spelled: list[list[int]] = [[] for _ in range(self.vocab_size)]
+        for piece, token in vocabulary.items():
+            spelled[token + N_SPECIAL_TOKENS] = [vocabulary[byte] + N_SPECIAL_TOKENS for byte in piece]
+        return spelled
+
     def _encode(self, prepared: Iterable[str]) -> list[tokenizers.Encoding]:
         return self._merges.encode_batch_fast(list(prepared), add_special_tokens=False)
 

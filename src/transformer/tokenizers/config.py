@@ -3,7 +3,7 @@
 import unicodedata
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from transformer.config import Config
 from transformer.text.normalization import normalize_spaces, remove_invisible
@@ -57,6 +57,7 @@ class TokenizerConfig(NormalizationConfig):
             corpus size.
         min_frequency: Minimum number of occurrences of a merge in the training text.
         training_pairs: Maximum number of training pairs; from a larger corpus, every second, third, ... pair is used.
+        dropout: Probability with which a merge is left out where training pairs are segmented (BPE dropout).
     """
 
     kind: Literal["bpe", "bytes", "characters"] = Field(
@@ -80,6 +81,19 @@ class TokenizerConfig(NormalizationConfig):
         ge=1,
         description="maximum number of pairs to train the tokenizer on, evenly spaced in the corpus",
     )
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="probability with which a merge is left out, so that training pairs are segmented anew in each "
+        "epoch (BPE dropout)",
+    )
+
+    @model_validator(mode="after")
+    def _dropout_has_merges(self) -> "TokenizerConfig":
+        if self.dropout and self.kind != "bpe":
+            raise ValueError(f"tokenizer.dropout leaves out merges, and tokenizer.kind={self.kind!r} has none; use bpe")
+        return self
 
     @property
     def normalization(self) -> NormalizationConfig:

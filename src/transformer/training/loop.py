@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from transformer.data.prefetch import prefetch
 from transformer.data.token_batching import batch_by_tokens
 from transformer.errors import TrainingError
@@ -19,7 +16,7 @@ from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.optim.schedule import Schedule
 from transformer.training.step import StepResult, TrainingState, first_nonfinite_parameter
-from transformer.training.update import PreparedBatch, SkippedBatch, prepare_batch, train_on_batch
+from transformer.training.update import BatchPlan, PreparedBatch, SkippedBatch, in_epoch, prepare_batch, train_on_batch
 
 HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "accuracy": 1.0, "loss": -1.0}
 
@@ -42,19 +39,18 @@ class Callbacks:
 
 
 def steps_per_epoch(dataset: Dataset, batch_tokens: int, seed: int) -> int:
-    """Returns the number of updates of the first epoch, which may differ from later ones if examples are weighted."""
+    """Returns the number of updates of the first epoch; others differ if examples are weighted or segmented anew."""
     return len(batch_by_tokens(dataset.lengths, batch_tokens, seed, 0, dataset.mix))
 
 
-def iterate_batches(
-    dataset: Dataset, settings: TrainingSettings, position: Position
-) -> Iterator[tuple[NDArray[np.uint32], Position]]:
+def iterate_batches(dataset: Dataset, settings: TrainingSettings, position: Position) -> Iterator[BatchPlan]:
     """Yields the batches from a position on, each with the position after it; both depend only on seed and position."""
     epoch, first = position.epoch, position.index
     while True:
-        plan = batch_by_tokens(dataset.lengths, settings.batch_tokens, settings.seed, epoch, dataset.mix)
+        lengths = in_epoch(dataset, epoch).lengths
+        plan = batch_by_tokens(lengths, settings.batch_tokens, settings.seed, epoch, dataset.mix)
         for index, ids in enumerate(plan[first:], start=first + 1):
-            yield ids, Position(epoch, index) if index < len(plan) else Position(epoch + 1)
+            yield BatchPlan(ids, epoch, Position(epoch, index) if index < len(plan) else Position(epoch + 1))
         epoch, first = epoch + 1, 0
 
 

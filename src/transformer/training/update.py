@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from transformer.data.token_batching import split_micro
 from transformer.errors import NonFiniteError, TrainingError
-from transformer.interfaces import Batch, Dataset
+from transformer.interfaces import Batch, Dataset, SupportsEpochs
 from transformer.training.config import TrainingSettings
 from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.monitoring.progress import Position, Progress
@@ -30,6 +30,21 @@ class SkippedBatch:
 
 
 @dataclass(frozen=True)
+class BatchPlan:
+    """A batch of an epoch, before it is read.
+
+    Attributes:
+        ids: Examples of the batch, over all ranks.
+        epoch: Number of its epoch, from 0.
+        after: Position in the data after the batch.
+    """
+
+    ids: NDArray[np.integer[Any]]
+    epoch: int
+    after: Position
+
+
+@dataclass(frozen=True)
 class PreparedBatch:
     """A batch whose micro-batches for this rank have been read.
 
@@ -46,19 +61,22 @@ class PreparedBatch:
     after: Position
 
 
+def in_epoch(dataset: Dataset, epoch: int) -> Dataset:
+    """Returns a dataset as it is in an epoch; most datasets are the same in each."""
+    return dataset.in_epoch(epoch) if isinstance(dataset, SupportsEpochs) else dataset
+
+
 def prepare_batch(
-    dataset: Dataset,
-    context: DistributedContext,
-    accumulation: int,
-    batch_plan: tuple[NDArray[np.integer[Any]], Position],
+    dataset: Dataset, context: DistributedContext, accumulation: int, batch_plan: BatchPlan
 ) -> PreparedBatch:
     """Reads the micro-batches of this rank."""
-    ids, after = batch_plan
-    micro_batch_ids = split_micro(ids, accumulation)
+    dataset = in_epoch(dataset, batch_plan.epoch)
+    micro_batch_ids = split_micro(batch_plan.ids, accumulation)
     rank_ids = context.items_of_rank(micro_batch_ids)
     has_all = len(rank_ids) == context.max_items_per_rank(len(micro_batch_ids))
     read_ids = rank_ids if has_all else [*rank_ids, micro_batch_ids[0][:1]]
-    return PreparedBatch(ids, [dataset.fetch(micro_batch) for micro_batch in read_ids], has_all, after)
+    micro_batches = [dataset.fetch(micro_batch) for micro_batch in read_ids]
+    return PreparedBatch(batch_plan.ids, micro_batches, has_all, batch_plan.after)
 
 
 def train_on_batch(

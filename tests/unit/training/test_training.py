@@ -562,11 +562,13 @@ def test_a_continued_run_sees_the_batches_it_would_have_seen() -> None:
     settings = training_settings(batch_tokens=16)
     unbroken = iterate_batches(Digits(), settings, Position())
     batches = [next(unbroken) for _ in range(9)]
-    expected = [ids.tolist() for ids, _ in batches]
+    expected = [batch.ids.tolist() for batch in batches]
     for step in (1, 2, 3, 4, 7):
-        ids, position = next(iterate_batches(Digits(), settings, batches[step - 1][1]))
-        assert (ids.tolist(), position) == (expected[step], batches[step][1])
-    assert [position for _, position in batches[:4]] == [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
+        batch = next(iterate_batches(Digits(), settings, batches[step - 1].after))
+        assert (batch.ids.tolist(), batch.after) == (expected[step], batches[step].after)
+    positions = [Position(0, 1), Position(0, 2), Position(1, 0), Position(1, 1)]
+    assert [batch.after for batch in batches[:4]] == positions
+    assert [batch.epoch for batch in batches[:7]] == [0, 0, 0, 1, 1, 1, 2]
     assert sorted(chain(*expected[:3])) == sorted(chain(*expected[3:6])) == list(range(12))
 
 

@@ -151,6 +151,7 @@ class TranslationTask(Task[EncoderDecoderConfig]):
 
     name, model_type = "translation", EncoderDecoderConfig
     metrics = ("bleu", "chrf", "loss")
+    has_bpe_dropout = True
 
     def __init__(self, data: DataConfig, seed: int, folder: Path, progress: Progress) -> None:
         self._data, self._corpus_builder = data, CorpusBuilder(data, seed, folder, progress)
@@ -175,7 +176,8 @@ class TranslationTask(Task[EncoderDecoderConfig]):
         if "vocab_size" in type(model).model_fields and not tokenizers.is_joint:
             raise ConfigError("tokenizer.joint=false does not work with a model of one vocabulary; leave it out")
         config = set_vocab_sizes(model, tokenizers, base_bundle=base_bundle)
-        corpus = builder.prepare(tokenizers, (config.src_seq_len, config.tgt_seq_len))
+        dropout = recipe.recipe.tokenizer.dropout
+        corpus = builder.prepare(tokenizers, (config.src_seq_len, config.tgt_seq_len), dropout)
         report, pairs = corpus.report, corpus.validation_text
         pretrained = recorded_languages(base_bundle) if base_bundle else (None, None)
         source, target = identify_languages(self._data, pairs, pretrained)
@@ -186,7 +188,8 @@ class TranslationTask(Task[EncoderDecoderConfig]):
             provenance["source_text"] = corpus.source_text.to_dict()
         pads = tokenizers.source.special_tokens.padding, tokenizers.target.special_tokens.padding
         rows = [
-            *report.rows(), ("vocabulary", str(tokenizers)), ("languages", f"source {source}, target {target}"),
+            *report.rows(), ("vocabulary", f"{tokenizers}, BPE dropout {dropout}" if dropout else str(tokenizers)),
+            ("languages", f"source {source}, target {target}"),
             ("BLEU", f"tokenized by {tokenization}"),
         ]  # fmt: skip
 
