@@ -2,10 +2,11 @@
 
     python models/build_corpora.py --output models/corpus      # needs apt-get and dpkg-deb; about 3 minutes
 
-It writes pairs of files, one sentence per line: `dictionary` (words and phrases of the Ding dictionary), `examples`
-(its sentences), `messages` (of programs), `documents` (help of programs), and `software-test` and `software-valid`,
-messages of packages that are held out. `sources.tsv` lists every package with its licence and number of pairs.
-Equal packages give equal files.
+It writes pairs of files, one sentence per line: for each direction `dictionary` (words and phrases of the Ding
+dictionary) and `examples` (its sentences), each text with its first translation; `messages` (of programs), `documents`
+(help of programs), `phrases` (everyday phrases), and `software-test` and `software-valid`, messages of packages that
+are held out. `sources.tsv` lists every package with its licence and number of messages. Equal packages give
+equal files.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from corpora.messages import HIDDEN_SHARE, hide_placeholders, read_catalogues
 from corpora.pairs import Corpus, TextPair, without_repetitions
 
 PACKAGES: Final = Path(__file__).parent / "corpora" / "packages.txt"
-SEED: Final = 62
+PHRASES: Final = Path(__file__).with_name("phrases.tsv")
+SEED: Final = 1
 TEST_PAIRS: Final = 2000
 TEST_WORDS: Final = 3
 """Fewest English words of a test message."""
@@ -33,8 +35,8 @@ SUITE: Final = "libreoffice-l10n-de"
 SUITE_SHARE: Final = 12_000
 DICTIONARY: Final = "trans-de-en"
 DOCUMENTS: Final = (
-    "libreoffice-help-en-us", "libreoffice-help-de", "gimp-help-en", "gimp-help-de", "gnome-user-docs",
-    "debian-handbook", "debian-reference-en", "debian-reference-de",
+    "libreoffice-help-en-us", "libreoffice-help-de", "gimp-help-en", "gimp-help-de", "gimp-help-common",
+    "gnome-user-docs", "debian-handbook", "debian-reference-en", "debian-reference-de",
 )  # fmt: skip
 SENTENCE_END: Final = (".", "!", "?")
 
@@ -116,6 +118,12 @@ def read_documents(packages: Mapping[str, Path]) -> Corpus:
     return corpus
 
 
+def read_phrases(path: Path) -> list[TextPair]:
+    """Returns the phrases of a table with English and German; comments begin with `#`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [TextPair(*line.split("\t")) for line in lines if not line.startswith("#")]
+
+
 def write(folder: Path, name: str, pairs: list[TextPair]) -> None:
     """Writes the two files of a corpus."""
     for suffix, side in (("en", "english"), ("de", "german")):
@@ -134,6 +142,8 @@ def build(output: Path, cache: Path) -> None:
         print(
             f"{name}: left out, {'not found' if name not in packages else 'no licence that allows it'}", file=sys.stderr
         )
+    if refused := {DICTIONARY, *DOCUMENTS}.difference(usable):
+        sys.exit(f"error: {', '.join(sorted(refused))}: not found, or no licence that allows it")
     output.mkdir(parents=True, exist_ok=True)
     rng = random.Random(SEED)
 
@@ -148,9 +158,11 @@ def build(output: Path, cache: Path) -> None:
         name: list(without_repetitions(pairs, seen))
         for name, pairs in (("documents", documents.pairs), ("messages", messages.pairs))
     }
-    entries = list(without_repetitions(dictionary.pairs, set()))
-    kept["examples"] = [pair for pair in entries if pair.english.endswith(SENTENCE_END)]
-    kept["dictionary"] = [pair for pair in entries if not pair.english.endswith(SENTENCE_END)]
+    for direction, side in (("en-de", "english"), ("de-en", "german")):
+        entries = list(without_repetitions(dictionary.pairs, set(), side))
+        kept[f"examples-{direction}"] = [pair for pair in entries if pair.english.endswith(SENTENCE_END)]
+        kept[f"dictionary-{direction}"] = [pair for pair in entries if not pair.english.endswith(SENTENCE_END)]
+    kept["phrases"] = read_phrases(PHRASES)
     held_out = [pair for pair in without_repetitions(test.pairs, seen) if len(pair.english.split()) >= TEST_WORDS]
     rng.shuffle(held_out)
     kept["software-test"], kept["software-valid"] = held_out[:TEST_PAIRS], held_out[TEST_PAIRS : 2 * TEST_PAIRS]

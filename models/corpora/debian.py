@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-ALLOWED: Final = re.compile(r"(?:L?GPL|MPL|CC-BY(?:-SA)?|Apache|BSD|Expat|MIT|ISC)\b", re.IGNORECASE)
+ALLOWED: Final = re.compile(r"(?:L?GPL|GFDL|MPL|CC-BY(?:-SA)?|Apache|BSD|Expat|MIT|ISC)\b", re.IGNORECASE)
 FILES_STAR: Final = re.compile(r"^Files:\s*\*\s*\n.*?^License:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,8 +32,17 @@ def unpack(names: Sequence[str], folder: Path) -> dict[str, Path]:
 
 
 def stated_license(package: Path) -> str:
-    """Returns the licence of a package's files as its machine-readable copyright file states it; "" without one."""
-    for path in sorted(package.glob("usr/share/doc/*/copyright")):
+    """Returns the licence of a package's files as its machine-readable copyright file states it; "" without one.
+
+    A package whose documents are a link to those of another one has that one's licence, if it is unpacked beside it.
+    """
+    folders = [
+        package.parent / folder.readlink().name / "usr/share/doc" / folder.readlink().name
+        if folder.is_symlink()
+        else folder
+        for folder in sorted(package.glob("usr/share/doc/*"))
+    ]
+    for path in (folder / "copyright" for folder in folders):
         if path.is_file() and (match := FILES_STAR.search(path.read_text(encoding="utf-8", errors="replace"))):
             return match[1]
     return ""

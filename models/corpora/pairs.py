@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 MAX_WORDS: Final = 100
 LETTERS: Final = re.compile(r"[^\W\d_]{2}")
@@ -46,10 +46,12 @@ class Corpus:
                 self.pairs.append(pair)
 
 
-def without_repetitions(pairs: Iterable[TextPair], seen: set[str]) -> Iterator[TextPair]:
-    """Yields the pairs whose English text is not in `seen`, whatever its letter case, and adds it there."""
+def without_repetitions(
+    pairs: Iterable[TextPair], seen: set[str], side: Literal["english", "german"] = "english"
+) -> Iterator[TextPair]:
+    """Yields the pairs whose text on one side is not in `seen`, whatever its letter case, and adds it there."""
     for pair in pairs:
-        key = pair.english.casefold()
+        key = getattr(pair, side).casefold()
         if key not in seen:
             seen.add(key)
             yield pair

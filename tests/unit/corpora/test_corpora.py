@@ -141,3 +141,14 @@ def test_the_licence_of_all_files_counts(tmp_path: Path) -> None:
     )
     assert stated_license(tmp_path) == "GPL-2+"
     assert [is_allowed(name) for name in ("GPL-2+", "MPL-2.0", "proprietary", "")] == [True, True, False, False]
+
+
+def test_a_package_whose_documents_are_a_link_has_the_licence_of_the_other(tmp_path: Path) -> None:
+    """Catches a package that is left out although its licence is stated beside it."""
+    folder = tmp_path / "app-common/usr/share/doc/app-common"
+    folder.mkdir(parents=True)
+    (folder / "copyright").write_text("Files: *\nLicense: GFDL-1.2+\n")
+    (tmp_path / "app-de/usr/share/doc").mkdir(parents=True)
+    (tmp_path / "app-de/usr/share/doc/app-de").symlink_to("app-common")
+    assert stated_license(tmp_path / "app-de") == "GFDL-1.2+"
+    assert is_allowed("GFDL-1.2+")
