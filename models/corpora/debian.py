@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 ALLOWED: Final = re.compile(r"(?:L?GPL|GFDL|MPL|CC-BY(?:-SA)?|Apache|BSD|Expat|MIT|ISC)\b", re.IGNORECASE)
+SECOND_ONLY: Final = re.compile(r"L?GPL-2(?:\.0)?(?:-only|-with-exception)?$", re.IGNORECASE)
+"""Version 2 of the GPL and no later one, which cannot be combined with version 3."""
 FILES_STAR: Final = re.compile(r"^Files:\s*\*\s*\n.*?^License:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
@@ -50,4 +52,4 @@ def stated_license(package: Path) -> str:
 
 def is_allowed(license_name: str) -> bool:
     """Tells whether a model may be trained on texts under a licence and be passed on with it."""
-    return bool(ALLOWED.match(license_name))
+    return bool(ALLOWED.match(license_name)) and not SECOND_ONLY.match(license_name)
