@@ -33,6 +33,7 @@ ARROWS = {
     "transformer": {"blocks"},
     "storage": {"config"},
     "runtime": {"kernels"},
+    "sharding": {"config", "storage", "text"},
     "tokenizers": {"config", "text"},
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
@@ -59,8 +60,8 @@ ARROWS = {
     "serving": {"bundle", "config", "decoding", "options", "pipelines", "runtime", "storage", "style", "text"},
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "options",
-        "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "storage", "text", "tokenizers",
-        "training",
+        "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding", "storage", "text",
+        "tokenizers", "training",
     },
     "__init__": {"errors", "options", "pipelines", "run", "transformer"},
     "__main__": {"cli"},
@@ -217,7 +218,7 @@ WRITERS = {
     "bundle/bundle.py", "bundle/huggingface.py", "training/checkpoint.py",  # into a folder that is not in place yet
     "data/duplicates.py", "data/prepare.py", "data/token_store.py", "data/tokens.py", "data/windows.py",
     "run/tasks/text.py",
-    "data/cache.py", "run/run_folder.py",  # empty lock files
+    "data/cache.py", "run/run_folder.py", "sharding/leases.py",  # lock files
     "training/monitoring/reporter.py",  # a log that grows
     "training/planning/memory.py",  # a file of the system
     "pipelines/translation/alignment_output.py",  # a part of an archive whose file is given

@@ -23,7 +23,9 @@ from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, language_of, takes_loading, takes_search
+from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.terminology import takes_terminology
+from transformer.cli.translate_shards import OutputFormat, ShardedTranslation
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError
 from transformer.options.search import Search
@@ -87,6 +89,7 @@ PrefixOption = Annotated[
 @takes_terminology
 @takes_loading
 @takes_search
+@takes_sharding
 def translate(
     model: ModelArgument,
     texts: TextsArgument = None,
@@ -109,6 +112,7 @@ def translate(
     loading: "Loading",
     search: Search,
     terms: "TerminologyOptions",
+    sharding: ShardingOptions,
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
@@ -123,7 +127,8 @@ def translate(
     shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
     seed = search.sampling and search.sampling.seed
     format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence, seed=seed)
-    check_files([input_path, prefix, shortlist, *terms.files], [output_path, alignment, attention])
+    outputs = [None if sharding else output_path, alignment, attention]
+    check_files([input_path, prefix, shortlist, *terms.files], outputs)
     takes_any = as_kind == "text"
     if input_path is not None and not takes_any:
         refuse_document(input_path)
@@ -132,13 +137,19 @@ def translate(
 
     if n_best is not None:
         search = replace(search, n_best=n_best)
+    languages = {
+        "source_language": language_of("--source-language", source_language),
+        "target_language": language_of("--target-language", target_language),
+    }
+    if sharding:
+        own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
+        output = OutputFormat(chosen, n_best, min_confidence)
+        job = ShardedTranslation(model, search, loading, terms.terminology, languages, output, invalid)
+        job.run(sharding, sharding.check(input_path, output_path, own_files), MAX_INPUT_CHARACTERS)
+        return
     with ExitStack() as files:
         notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))
-        translator = loading.translator(
-            model, search, terminology=terms.terminology,
-            source_language=language_of("--source-language", source_language),
-            target_language=language_of("--target-language", target_language),
-        )  # fmt: skip
+        translator = loading.translator(model, search, terminology=terms.terminology, **languages)
         if min_confidence is not None and translator.confidence_model(translator.search) is None:
             raise ConfigError(
                 f"--min-confidence needs a confidence, which {model} has not for this search; see transformer calibrate"

@@ -1,0 +1,347 @@
+"""A folder of results by shard, which any number of processes fill."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pydantic import Field, ValidationError
+
+from transformer.config import Config, describe_problems
+from transformer.errors import DataError
+from transformer.sharding.environment import Place
+from transformer.sharding.leases import LEASE_SECONDS, LeaseFolder
+from transformer.sharding.lines import LineIndex, Shard, index_file
+from transformer.sharding.scheduler import Scheduler
+from transformer.storage.atomic import atomic_file, replace_text
+
+FORMAT: Final = 1
+JOB_FILE: Final = "job.json"
+LEASES: Final = "leases"
+SEED: Final = "seed"
+PLAN_LEASE, JOIN_LEASE = "plan", "join"
+POLL_SECONDS: Final = 2.0
+EDGE_BYTES: Final = 1 << 16
+"""Number of bytes at both ends of the input whose checksum every worker compares."""
+
+
+class ShardEntry(Config):
+    """A shard as the job file lists it."""
+
+    first_byte: int = Field(ge=0)
+    first_line: int = Field(ge=0)
+    n_lines: int = Field(ge=1)
+
+
+class JobFile(Config):
+    """The facts that all workers of a job agree on.
+
+    Attributes:
+        format: Version of the layout of the folder.
+        settings: The model, the version of the program, and all options that determine a result.
+        input_size: Size of the input file in bytes, as it is stored.
+        input_edges: Checksum of its ends.
+        input_sha256: Checksum of its uncompressed content.
+        shards: The shards.
+    """
+
+    format: int
+    settings: dict[str, Any]
+    input_size: int
+    input_edges: str
+    input_sha256: str
+    shards: list[ShardEntry]
+
+
+class ShardResult(Config):
+    """Record of a finished shard.
+
+    Attributes:
+        sha256: Checksum of the result.
+        n_bytes: Size of the result.
+        n_lines: Number of lines that were read.
+        rejected: Number of lines that could not be done.
+        seconds: Time that it took.
+        worker: Name of the process that did it.
+    """
+
+    sha256: str
+    n_bytes: int
+    n_lines: int
+    rejected: int = 0
+    seconds: float = 0.0
+    worker: str = ""
+
+
+@dataclass
+class ShardOutput:
+    """The result of a shard while it is written.
+
+    Attributes:
+        file: File of the result.
+        rejected: Line number, from 1, and reason of each line that could not be done.
+    """
+
+    file: BinaryIO
+    rejected: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    _digest: Any = field(default_factory=hashlib.sha256, repr=False)
+    n_bytes: int = 0
+
+    def write(self, content: bytes) -> None:
+        """Appends to the result."""
+        self.file.write(content)
+        self._digest.update(content)
+        self.n_bytes += len(content)
+
+    @property
+    def sha256(self) -> str:
+        """Checksum of what was written."""
+        return self._digest.hexdigest()
+
+
+class Job:
+    """Work on the shards of a file.
+
+    Args:
+        folder: Folder of the results, which all workers share.
+        path: The input file.
+        settings: What determines the results: model, version of the program, options. All workers must agree, except
+            for a `seed`: that of the first one holds.
+        n_shards: Number of shards; unused if the folder has a job already.
+        suffix: End of the names of the results, such as `.txt`.
+        lease_seconds: Time after which the shard of a worker that gives no sign of life is free again.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        path: Path,
+        settings: Mapping[str, Any],
+        n_shards: int,
+        suffix: str = ".txt",
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self.folder, self.path, self.suffix = folder, path, suffix
+        folder.mkdir(parents=True, exist_ok=True)
+        self.leases = LeaseFolder(folder / LEASES, lease_seconds)
+        self.settings, self._n_shards = dict(settings), n_shards
+        self.shards: tuple[Shard, ...] = ()
+
+    def plan(self, done: Callable[[int], None] = lambda n_bytes: None) -> None:
+        """Divides the input into shards, or reads what another worker has planned.
+
+        Args:
+            done: Callback for progress, called with the number of bytes read since the last call.
+
+        Raises:
+            DataError: The folder belongs to other settings or another input, or the input cannot be read.
+        """
+        path = self.folder / JOB_FILE
+        while not path.exists():
+            if self.leases.acquire(PLAN_LEASE):
+                with self.leases.renewed(PLAN_LEASE):
+                    if not path.exists():
+                        self._write_plan(index_file(self.path, self._n_shards, done))
+            else:
+                time.sleep(POLL_SECONDS / 4)
+        try:
+            job = JobFile.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise DataError(
+                f"{path} is damaged: {describe_problems(error)}; remove the folder to start anew"
+            ) from error
+        self._check(job)
+        self.settings = job.settings
+        self.shards = tuple(Shard(index, **entry.model_dump()) for index, entry in enumerate(job.shards))
+
+    def run(self, work: Callable[[Shard, ShardOutput], None], place: Place, done: Callable[[int], None]) -> None:
+        """Does shards until all are finished, those of workers that died included.
+
+        Args:
+            work: Function that writes the result of a shard.
+            place: Place of this process among the workers.
+            done: Callback for progress, called with the number of lines finished since the last call, by all workers.
+
+        Raises:
+            OutputError: A result cannot be written; the others are kept.
+        """
+        scheduler = Scheduler(len(self.shards), _ShardLeases(self), place.first_of(len(self.shards)))
+        counted = set[int]()
+        while not scheduler.is_complete:
+            self._count(counted, done)
+            shard = scheduler.next()
+            if shard is None:
+                time.sleep(min(POLL_SECONDS, self.leases.seconds / 4))
+                continue
+            with self.leases.renewed(_lease_name(shard)):
+                self._do(self.shards[shard], work)
+        self._count(counted, done)
+
+    def join(self, output: Path) -> bool:
+        """Writes all results to one file in the order of the input, unless another worker is writing or has written it.
+
+        Raises:
+            DataError: A result is missing or damaged.
+            OutputError: The file cannot be written.
+        """
+        if self._is_joined(output) or not self.leases.acquire(JOIN_LEASE):
+            return False
+        with self.leases.renewed(JOIN_LEASE), atomic_file(output) as joined:
+            for shard in self.shards:
+                for content in self._verified(shard):
+                    joined.write(content)
+            self._remove_leftovers()
+        return True
+
+    def _is_joined(self, output: Path) -> bool:
+        """Whether a file is newer than all results, and as large as they are together."""
+        parts = [self.part(shard.index) for shard in self.shards]
+        with suppress(FileNotFoundError):
+            facts = [path.stat() for path in parts]
+            joined = output.stat()
+            newest = max((fact.st_mtime for fact in facts), default=0.0)
+            return joined.st_mtime >= newest and joined.st_size == sum(fact.st_size for fact in facts)
+        return False
+
+    def rejected(self) -> Iterator[tuple[int, str]]:
+        """Yields number, from 1, and reason of each line that could not be done."""
+        for shard in self.shards:
+            path = self._rejects(shard.index)
+            if path.exists():
+                for row in path.read_text(encoding="utf-8").splitlines():
+                    entry = json.loads(row)
+                    yield entry["line"], entry["reason"]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the results of all shards are there."""
+        return len(self.finished()) == len(self.shards)
+
+    def finished(self) -> set[int]:
+        """Returns the shards whose results are there."""
+        names = {path.name for path in self.folder.glob("part-*.json")}
+        return {shard.index for shard in self.shards if self._entry(shard.index).name in names}
+
+    def close(self) -> None:
+        """Ends the work of this process."""
+        self.leases.close()
+
+    def _do(self, shard: Shard, work: Callable[[Shard, ShardOutput], None]) -> None:
+        started = time.monotonic()
+        with atomic_file(self.part(shard.index)) as file:
+            output = ShardOutput(file)
+            work(shard, output)
+        rows = [json.dumps({"line": line, "reason": reason}, ensure_ascii=False) for line, reason in output.rejected]
+        if rows:
+            replace_text(self._rejects(shard.index), "\n".join(rows) + "\n")
+        result = ShardResult(
+            sha256=output.sha256, n_bytes=output.n_bytes, n_lines=shard.n_lines, rejected=len(rows),
+            seconds=round(time.monotonic() - started, 3), worker=self.leases.owner,
+        )  # fmt: skip
+        replace_text(self._entry(shard.index), result.model_dump_json() + "\n")  # the last: now the shard is finished
+
+    def _count(self, counted: set[int], done: Callable[[int], None]) -> None:
+        new = self.finished() - counted
+        counted |= new
+        done(sum(self.shards[shard].n_lines for shard in new))
+
+    def _verified(self, shard: Shard) -> Iterator[bytes]:
+        """Yields the result of a shard in pieces.
+
+        Raises:
+            DataError: It is missing, or is not what the worker wrote.
+        """
+        path, digest = self.part(shard.index), hashlib.sha256()
+        try:
+            result = ShardResult.model_validate_json(self._entry(shard.index).read_bytes())
+            with path.open("rb") as file:
+                while content := file.read(1 << 20):
+                    digest.update(content)
+                    yield content
+        except (OSError, ValidationError) as error:
+            raise DataError(f"{path} is missing or damaged; remove {self._entry(shard.index)} and run again") from error
+        if digest.hexdigest() != result.sha256:
+            raise DataError(f"{path} has changed since it was written; remove {self._entry(shard.index)} and run again")
+
+    def _remove_leftovers(self) -> None:
+        """Removes what killed workers had begun to write."""
+        now = time.time()
+        for path in self.folder.glob(".writing-part-*"):
+            with suppress(FileNotFoundError):
+                if now - path.stat().st_mtime > 2 * self.leases.seconds:
+                    path.unlink()
+
+    def _write_plan(self, index: LineIndex) -> None:
+        entries = [
+            ShardEntry(first_byte=shard.first_byte, first_line=shard.first_line, n_lines=shard.n_lines)
+            for shard in index.shards
+        ]
+        job = JobFile(
+            format=FORMAT, settings=self.settings, input_size=self.path.stat().st_size,
+            input_edges=_edges(self.path), input_sha256=index.sha256, shards=entries,
+        )  # fmt: skip
+        replace_text(self.folder / JOB_FILE, job.model_dump_json(indent=1) + "\n")
+
+    def _check(self, job: JobFile) -> None:
+        """Checks that the folder belongs to this input and these settings.
+
+        Raises:
+            DataError: It does not.
+        """
+        mine = json.loads(json.dumps(self.settings))
+        shared = [name for name in {**job.settings, **mine} if name != SEED]
+        names = [name for name in shared if job.settings.get(name) != mine.get(name)]
+        if job.format != FORMAT:
+            names.insert(0, "format")
+        if job.input_size != self.path.stat().st_size or job.input_edges != _edges(self.path):
+            names.append("input")
+        if names:
+            raise DataError(
+                f"{self.folder} holds results with another {' and '.join(names)}; choose another folder, or remove it "
+                "to start anew"
+            )
+
+    def part(self, index: int) -> Path:
+        """Returns the path of the result of a shard."""
+        return self.folder / f"part-{index:05d}-of-{len(self.shards):05d}{self.suffix}"
+
+    def _entry(self, index: int) -> Path:
+        return self.part(index).with_suffix(".json")
+
+    def _rejects(self, index: int) -> Path:
+        return self.part(index).with_suffix(".rejected.jsonl")
+
+
+class _ShardLeases:
+    """The leases of the shards of a job."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def finished(self) -> set[int]:
+        return self._job.finished()
+
+    def leased(self) -> set[int]:
+        return {int(name) for name in self._job.leases.held() if name.isdecimal()}
+
+    def acquire(self, shard: int) -> bool:
+        return self._job.leases.acquire(_lease_name(shard))
+
+    def release(self, shard: int) -> None:
+        self._job.leases.release(_lease_name(shard))
+
+
+def _lease_name(shard: int) -> str:
+    return f"{shard:05d}"
+
+
+def _edges(path: Path) -> str:
+    """Returns a checksum of both ends of a file, which tells apart files of the same size."""
+    with path.open("rb") as file:
+        start = file.read(EDGE_BYTES)
+        file.seek(max(0, path.stat().st_size - EDGE_BYTES))
+        return hashlib.sha256(start + file.read()).hexdigest()

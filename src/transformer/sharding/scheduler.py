@@ -1,0 +1,38 @@
+"""The choice of the next shard of a worker."""
+
+from collections.abc import Sequence
+
+from transformer.sharding.leases import LeaseStore
+
+
+class Scheduler:
+    """Chooses shards for a worker, until all are finished.
+
+    Each worker takes the next shard that is neither finished nor held by another one. So fast workers do more, and the
+    shards of a worker that died are done by others when its leases have expired. The last shards of several workers end
+    about one shard apart: the more shards, the shorter the wait.
+
+    Args:
+        n_shards: Number of shards.
+        store: The leases of all workers.
+        first: Shard that this worker tries first, so that workers that start together rarely try the same.
+    """
+
+    def __init__(self, n_shards: int, store: LeaseStore, first: int = 0) -> None:
+        self._store = store
+        self._order: Sequence[int] = [*range(first % max(1, n_shards), n_shards), *range(first % max(1, n_shards))]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the results of all shards are there."""
+        return len(self._store.finished()) == len(self._order)
+
+    def next(self) -> int | None:
+        """Takes a shard; returns None if all are finished or held by workers that live."""
+        unavailable = self._store.finished() | self._store.leased()
+        for shard in self._order:
+            if shard not in unavailable and self._store.acquire(shard):
+                if shard not in self._store.finished():
+                    return shard
+                self._store.release(shard)  # its worker finished it between the two looks
+        return None
