@@ -23,6 +23,7 @@ from transformer.data.task_configs import TASKS
 from transformer.errors import OutputError
 from transformer.models import family, family_names
 from transformer.run.run_folder import default_folder
+from transformer.runtime.stopwatch import Stopwatch
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.training.config import TrainingConfig
 
@@ -127,6 +128,13 @@ def train(
             autocompletion=complete_model,
         ),
     ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N",
+            help="time for the whole command; fits model, schedule and warm-up to it by the measured speed, e.g. 30",
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="start a new run in a new folder beside an existing one")
     ] = False,
@@ -145,9 +153,11 @@ def train(
     The same command resumes an unfinished run. Ctrl-C finishes the current step, saves a checkpoint, and exits with
     code 130.
     """
+    stopwatch = Stopwatch()
     tags = {"source_language": source_language, "target_language": target_language}
     recipe = corpus.load(
-        {key: tag for key, tag in tags.items() if tag is not None}, {"start_from": start} if start else {}
+        {key: tag for key, tag in tags.items() if tag is not None},
+        {**({"start_from": start} if start else {}), **({} if minutes is None else {"minutes": minutes})},
     )
     folder = run or default_folder(corpus.recipe, recipe.data)
     if recipe.training.start_from is not None:
@@ -157,7 +167,9 @@ def train(
         from transformer.run.train import train as train_run
 
     note_missing_kernels()
-    result = train_run(recipe, folder, quiet=is_quiet(), fresh=fresh, allow_changed=allow_changed or ())
+    result = train_run(
+        recipe, folder, quiet=is_quiet(), fresh=fresh, allow_changed=allow_changed or (), stopwatch=stopwatch
+    )
     if result.interruption.requested:
         step = result.progress.step
         message = (

@@ -1,7 +1,7 @@
 """Defaults for the keys that a recipe leaves out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pydantic import Field, ValidationError
@@ -24,6 +24,8 @@ class TaskDefaults(Config):
         model: Keys of the `model` section.
         training: Keys of the `training` section.
         epochs: Number of epochs, from which `training.max_steps` is computed.
+        presets: Presets from small to large among which `training.minutes` may choose, the default the last; empty if
+            there is no choice.
     """
 
     vocab_size: int | None = None
@@ -31,6 +33,7 @@ class TaskDefaults(Config):
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
     epochs: int = 10
+    presets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,14 @@ class CompleteRecipe(Generic[Model]):
         recipe: The recipe.
         model: Its `model` section.
         epochs: Number of epochs from which the length of the run is computed.
+        sizes: Models by preset, from small to large, among which `training.minutes` chooses; empty if the recipe sets
+            the size.
     """
 
     recipe: Recipe
     model: Model
     epochs: int
+    sizes: Mapping[str, ModelConfig] = field(default_factory=dict[str, ModelConfig])
 
 
 def corpus_defaults(recipe: Recipe, pairs: int) -> TaskDefaults:
@@ -55,9 +61,13 @@ def corpus_defaults(recipe: Recipe, pairs: int) -> TaskDefaults:
     model: dict[str, Any] = {"family": family_name, "dropout": size.dropout}
     presets = family(family_name).presets()
     model["preset"] = size.preset if size.preset in presets else next(iter(presets))
+    smaller = dict.fromkeys(other.preset for other in SIZES if other.below_pairs <= size.below_pairs)
     if family_name != "t5":
         model["share_embeddings"] = "all" if recipe.tokenizer.joint else "target"
-    return TaskDefaults(vocab_size=size.vocab_size, normalize=True, model=model, epochs=size.epochs)
+    return TaskDefaults(
+        vocab_size=size.vocab_size, normalize=True, model=model, epochs=size.epochs,
+        presets=tuple(smaller) if smaller.keys() <= presets.keys() else (),
+    )  # fmt: skip
 
 
 def complete(recipe: Recipe, defaults: TaskDefaults) -> CompleteRecipe[ModelConfig]:
@@ -74,11 +84,15 @@ def complete(recipe: Recipe, defaults: TaskDefaults) -> CompleteRecipe[ModelConf
     explicit = recipe.model.model_dump(include=recipe.model.model_fields_set) if recipe.model else {}
     try:
         model = make_model_config({**defaults.model, **explicit})
+        sizes = {
+            preset: make_model_config({**defaults.model, "preset": preset, **explicit})
+            for preset in (() if explicit.keys() & SIZE_KEYS else defaults.presets)
+        }
     except ValidationError as error:
         raise ConfigError(f"model: {describe_recipe_problems(error, {})}") from error
     explicit_keys = recipe.training.model_fields_set
     recipe = recipe.with_keys("training", {k: v for k, v in defaults.training.items() if k not in explicit_keys})
-    return CompleteRecipe(recipe.model_copy(update={"model": model}), model, defaults.epochs)
+    return CompleteRecipe(recipe.model_copy(update={"model": model}), model, defaults.epochs, sizes)
 
 
 def fill_in_length(recipe: Recipe, epochs: int, steps_per_epoch: int) -> Recipe:
@@ -108,6 +122,8 @@ class CorpusSize(Config):
 
 
 MIN_STEPS, WARMUP_EPOCHS = 1000, 4
+SIZE_KEYS = frozenset(["d_model", "N", "h", "d_ff", "encoder_layers", "decoder_layers", "d_k", "d_v"])
+"""Keys of a model's size; a recipe that sets one of them chooses the model itself."""
 SIZES = (
     CorpusSize(below_pairs=5_000, preset="mini", dropout=0.3, vocab_size=2_000, epochs=60),
     CorpusSize(below_pairs=50_000, preset="mini", dropout=0.3, vocab_size=4_000, epochs=22),

@@ -33,6 +33,8 @@ HEAD_PREFIXES: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label
 """Name prefixes of the parameters of heads on top of an encoder, which are specific to a task."""
 ENCODER_LEARNING_RATE: Final = 5e-5
 """Default peak learning rate of encoders: the best on most tasks of the values in Devlin et al. 2019, Appendix A.3."""
+FITTED_KEYS: Final = frozenset(["minutes", "max_seconds", "max_steps", "decay_steps", "validate_every", "save_every"])
+"""Keys of `training` that are fitted to `training.minutes`, beside warm-up and learning rate."""
 LEARNING_RATE_FACTOR: Final = 0.1
 """Default peak learning rate of other models, as a fraction of the peak in pretraining."""
 WARMUP_STEPS: Final = 50
@@ -161,10 +163,15 @@ def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labe
 
 
 def inherit_settings(recipe: Recipe, previous: Recipe) -> Recipe:
-    """Fills unset keys of a resumed fine-tuning run from its stored recipe; the pretrained model is not read again."""
-    if previous.training.start_from is None or previous.model is None:
+    """Fills unset keys of a resumed run from its stored recipe, if they came from a pretrained model or a given time.
+
+    A pretrained model is not read again, and the speed is not measured again.
+    """
+    is_fitted = previous.training.minutes is not None
+    if previous.model is None or (previous.training.start_from is None and not is_fitted):
         return recipe
-    training = previous.training.model_dump(include={"start_from", "learning_rate", "warmup_steps"})
+    keys = {"start_from", "learning_rate", "warmup_steps"}
+    training = previous.training.model_dump(include=keys | FITTED_KEYS if is_fitted else keys)
     return _inherit(recipe, previous.model.model_dump(), previous.tokenizer, training)
 
 

@@ -18,6 +18,8 @@ from transformer.run.setup import check_fits, new_model, new_objective
 from transformer.run.start import SCRIPT, Start, new_start
 from transformer.run.task import TaskData
 from transformer.run.tasks import make_task
+from transformer.run.time_fit import PlannedTime, TimeFitter, longest_fit, resumed_time
+from transformer.runtime.stopwatch import Stopwatch
 from transformer.training.backend import Backend, choose_backend
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.config import TrainingSettings
@@ -48,6 +50,7 @@ class TrainingPlan:
         context: The ranks of the run.
         origin: Provenance entry of the pretrained model; empty if the run does not fine-tune one.
         notes: Notes on how the data fits the pretrained model, to be logged.
+        time: Time of the run, which its length is fitted to.
     """
 
     folder: Path
@@ -61,6 +64,7 @@ class TrainingPlan:
     context: DistributedContext
     origin: dict[str, Any]
     notes: list[str]
+    time: PlannedTime
 
 
 def make_plan(
@@ -69,6 +73,7 @@ def make_plan(
     allow_changed: Collection[str],
     context: DistributedContext,
     progress: Progress = silent,
+    stopwatch: Stopwatch | None = None,
 ) -> tuple[TrainingPlan, Start]:
     """Plans a new, a fine-tuned or a resumed run, and prepares its data; rank 0 goes first.
 
@@ -78,6 +83,7 @@ def make_plan(
         allow_changed: Keys that may differ from those that the run began with.
         context: The ranks of the run.
         progress: Callback for progress reports.
+        stopwatch: Time since the start of the command, which `training.minutes` limits; since now if None.
 
     Returns:
         The plan, and the start with the weights, which are needed only once.
@@ -86,7 +92,8 @@ def make_plan(
         TransformerError: A subclass that describes the cause: an invalid setting, unusable data, or too little memory
             or disk space.
     """
-    folder = checkpoints.run
+    folder, stopwatch = checkpoints.run, stopwatch or Stopwatch()
+    is_open = recipe.training.max_steps is None and recipe.training.decay_steps is None
     _check_early(recipe, context)
     with context.main_first():
         earlier = earlier_run(checkpoints)
@@ -108,6 +115,13 @@ def make_plan(
     batch_tokens = completed.recipe.training.batch_tokens
     if batch_tokens == "auto":
         batch_tokens = _choose_batch_tokens(completed, data, backend, context)
+    first_epoch = steps_per_epoch(data.train, batch_tokens, completed.recipe.training.seed)
+    time = None
+    if completed.recipe.training.minutes is not None and earlier is None:
+        progress("measuring the speed", 0, None)
+        trial = _resolve(completed, data, batch_tokens, backend.precision, context.size).training
+        fitter = TimeFitter(trial, backend, context, stopwatch, first_epoch)
+        completed, data, time = fitter.fit(completed, data, completed.recipe.training.minutes)
     resolved = _resolve(completed, data, batch_tokens, backend.precision, context.size)
     settings = TrainingSettings.from_config(resolved.training)
     if context.is_main and not finish_reason(start.progress, settings):
@@ -119,10 +133,13 @@ def make_plan(
         warmup_steps=settings.warmup_steps,
         decay_steps=settings.decay_steps,
     )
+    if time is None:
+        is_fitted = is_open and resolved.training.minutes is not None
+        longest = longest_fit(completed.epochs, first_epoch) if is_fitted else 0
+        time = resumed_time(settings, start.progress, longest)
     plan = TrainingPlan(
         folder=folder, recipe=resolved, checksums=task.checksums, data=data, settings=settings, schedule=schedule,
-        steps_per_epoch=steps_per_epoch(data.train, batch_tokens, settings.seed), backend=backend, context=context,
-        origin=start.origin, notes=notes,
+        steps_per_epoch=first_epoch, backend=backend, context=context, origin=start.origin, notes=notes, time=time,
     )  # fmt: skip
     return plan, start
 

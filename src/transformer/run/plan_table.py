@@ -108,6 +108,7 @@ def plan_lines(plan: TrainingPlan, parameters: int, progress: Progress) -> list[
         *format_table([
             *plan.data.rows,
             *model_rows(plan.data.config, parameters),
+            *plan.time.rows,
             *training_rows(settings, settings.max_steps / plan.steps_per_epoch, peak_rate),
             ("checkpoints", space),
             ("device", str(plan.backend)),

@@ -27,7 +27,7 @@ from transformer.training.monitoring.progress import Progress
 from transformer.training.optim.ema import EMA_KEY, swap_ema_parameters
 from transformer.training.optim.state_dict import ADAM_KEYS, restore_optimizer
 
-LENGTH_KEYS = ("max_steps", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
+LENGTH_KEYS = ("max_steps", "max_seconds", "patience", "validate_every", "save_every", "keep_last", "stop_seconds")
 AVERAGING_KEYS = ("average_last", "average_best")
 LOGGING_KEYS = ("log_every", "tensorboard")
 DEVICE_KEYS = ("threads", "device", "distribution", "rank_seconds", "activation_checkpointing")
@@ -172,7 +172,7 @@ def _damage_warnings(progress: Progress, checkpoints: CheckpointManager) -> list
 
 def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
     """Returns the user's recipe with the settings that the run keeps, such as a batch size chosen automatically."""
-    recipe = inherit_settings(recipe, previous)
+    recipe = inherit_settings(_change_minutes(recipe, previous), previous)
     recipe = fill_in(recipe, "training", previous.training.model_dump(include=INHERITED_KEYS))
     recipe = fill_in(recipe, "tokenizer", {"normalize": previous.tokenizer.normalize})
     if isinstance(recipe.data, DataConfig) and isinstance(previous.data, DataConfig):
@@ -182,6 +182,15 @@ def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
     if recipe.training.batch_tokens != "auto":
         return recipe
     return recipe.with_keys("training", {"batch_tokens": previous.training.batch_tokens})
+
+
+def _change_minutes(recipe: Recipe, previous: Recipe) -> Recipe:
+    """Returns the recipe with as many more seconds of training as it has more minutes than before."""
+    minutes, before = recipe.training.minutes, previous.training.minutes or 0.0
+    if minutes is None or minutes == before:
+        return recipe
+    seconds = max(1.0, (previous.training.max_seconds or 0.0) + 60 * (minutes - before))
+    return fill_in(recipe, "training", {"max_seconds": seconds})
 
 
 def _check_texts_unchanged(

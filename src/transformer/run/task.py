@@ -81,6 +81,19 @@ class TaskData:
         """Runs the part of `scores` with the highest peak memory; nothing if only the loss is computed."""
         del model, settings
 
+    def sample_generation(self, model: nn.Module, settings: TrainingSettings) -> tuple[float, float]:
+        """Generates a batch of texts of usual length, whatever the model has learned.
+
+        Returns:
+            The number of such batches in a validation and in `calibrate`.
+        """
+        del model, settings
+        return 0.0, 0.0
+
+    def validation_positions(self) -> int:
+        """Returns the number of tokens whose loss a validation computes, counted as in a batch without padding."""
+        return int(self.validation.lengths.max(axis=1).sum())
+
     def calibrate(self, folder: Path, settings: TrainingSettings, backend: Backend) -> None:
         """Stores in the folder of the run's best model how sure its outputs are; nothing if it generates no text."""
         del folder, settings, backend
@@ -134,7 +147,7 @@ class Task(ABC, Generic[Model]):
                 f"model.family={model.family_name!r} ({model.kind}) does not support data.task={self.name!r}; choose "
                 f"one of kind {self.model_type.kind}"
             )
-        return CompleteRecipe(completed.recipe, model, completed.epochs)
+        return CompleteRecipe(completed.recipe, model, completed.epochs, completed.sizes)
 
     def check_training(self, training: TrainingConfig, model: ModelConfig) -> None:
         """Checks the keys of `training` that depend on the task.

@@ -14,6 +14,7 @@ from transformer.run.resume import optional_files
 from transformer.run.run_folder import default_folder, lock_run_folder, remove_on_failure, unused_folder
 from transformer.run.trainer import RECIPE_FILE, Trainer, build_trainer
 from transformer.runtime.allocator import retain_heap
+from transformer.runtime.stopwatch import Stopwatch
 from transformer.runtime.threads import prepare_threads, set_threads
 from transformer.storage.checkpoint_paths import MODEL, resolve_model
 from transformer.training.backend import enlarge_onednn_cache
@@ -26,6 +27,7 @@ from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.monitoring.tensorboard import TensorBoard
 from transformer.training.planning.plan import plan_run
+from transformer.training.time_limit import last_step
 
 METRICS_FILE, TENSORBOARD_FOLDER = "metrics.jsonl", "tensorboard"
 
@@ -60,6 +62,7 @@ def train(
     quiet: bool = False,
     fresh: bool = False,
     allow_changed: Collection[str] = (),
+    stopwatch: Stopwatch | None = None,
 ) -> RunResult:
     """Trains the model of a recipe; the same call on an unfinished run continues it.
 
@@ -72,11 +75,13 @@ def train(
         allow_changed: Keys of the recipe that may differ from those the run began with, such as
             `training.learning_rate`; texts that may have been edited, such as `data.source`; and `optimizer`, if its
             file may be missing.
+        stopwatch: Time since the start of the command, which `training.minutes` limits; since now if None.
 
     Raises:
         TransformerError: A subclass that describes the cause: an invalid setting, unusable data, a folder that is in
             use or belongs to another run, or a loss that is not finite.
     """
+    stopwatch = stopwatch or Stopwatch()
     user_recipe = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     path = Path(recipe) if not isinstance(recipe, Recipe) else None
     folder = Path(run) if run else default_folder(path, user_recipe.data)
@@ -96,15 +101,17 @@ def train(
             removable = (RECIPE_FILE, TOKENS_FOLDER) if context.is_main else ()
             with remove_on_failure(folder, removable, "tokens-*"), show_progress(quiet=quiet) as progress:
                 checkpoints = CheckpointManager(folder, user_recipe.training.keep_last, optional_files(allow_changed))
-                plan, start = make_plan(user_recipe, checkpoints, allow_changed, context, progress)
+                plan, start = make_plan(user_recipe, checkpoints, allow_changed, context, progress, stopwatch)
                 trainer = build_trainer(plan, start, checkpoints)
                 del start  # and with it the weights that the model was loaded from
-            interruption, average_scores = _train(trainer, notes, quiet=quiet)
+            interruption, average_scores = _train(trainer, notes, stopwatch, quiet=quiet)
     model = resolve_model(folder) if trainer.progress.step else checkpoints.folder(0) / MODEL
     return RunResult(folder, model, trainer.progress, interruption, average_scores, context.is_main, context.size)
 
 
-def _train(trainer: Trainer, notes: list[str], *, quiet: bool) -> tuple[Interruption, dict[str, float]]:
+def _train(
+    trainer: Trainer, notes: list[str], stopwatch: Stopwatch, *, quiet: bool
+) -> tuple[Interruption, dict[str, float]]:
     """Runs the training loop; returns the signal that ended it, if any, and the scores of the averaged checkpoints."""
     plan, settings, progress = trainer.plan, trainer.plan.settings, trainer.progress
     path = plan.folder / METRICS_FILE if plan.context.is_main else None
@@ -113,7 +120,7 @@ def _train(trainer: Trainer, notes: list[str], *, quiet: bool) -> tuple[Interrup
     average_scores: dict[str, float] = {}
     reporter = Reporter(
         path,
-        settings.max_steps,
+        last_step(progress, settings),
         settings.log_every,
         start=progress,
         unit=plan.data.loss_unit,
@@ -138,7 +145,8 @@ def _train(trainer: Trainer, notes: list[str], *, quiet: bool) -> tuple[Interrup
                     reporter.sync()
                     trainer.save(progress)
 
-            callbacks = Callbacks(validate, save, reporter, interruption)
+            limit = plan.time.limit(settings, progress, stopwatch)
+            callbacks = Callbacks(validate, save, reporter, interruption, limit)
             if plan.origin:
                 validate_start(trainer.state, settings, progress, callbacks)
             train_loop(trainer.state, plan.data.train, settings, plan.schedule, progress, callbacks)

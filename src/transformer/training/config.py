@@ -17,6 +17,18 @@ class TrainingConfig(Config):
     max_steps: int | None = Field(
         default=None, ge=1, description="total number of updates; chosen by task and corpus size if not set"
     )
+    minutes: float | None = Field(
+        default=None,
+        gt=0,
+        le=1_000_000,
+        description="time for the whole run in minutes; model, updates, warm-up and intervals that are not set are "
+        "fitted to it by the measured speed",
+    )
+    max_seconds: Seconds | None = Field(
+        default=None,
+        description="maximum duration of updates, validations and checkpoints over all starts of the run; computed "
+        "from minutes if not set",
+    )
     start_from: str | None = Field(
         default=None,
         description="model to fine-tune, which sets architecture and tokenizer; lowers the default learning rate",
@@ -146,12 +158,13 @@ class TrainingConfig(Config):
 
 
 class TrainingSettings(Config):
-    """Keys of `TrainingConfig` that the training itself reads, each with a value; 0 averages nothing."""
+    """Keys of `TrainingConfig` that the training itself reads, each with a value; 0 averages or limits nothing."""
 
     model_config = ConfigDict(extra="ignore")
 
     seed: int
     max_steps: int
+    max_seconds: float = 0.0
     batch_tokens: int
     accumulation: int
     schedule: str

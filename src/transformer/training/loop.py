@@ -1,9 +1,8 @@
 """The training loop: batches, updates, validations and checkpoints."""
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from transformer.data.prefetch import prefetch
@@ -11,11 +10,13 @@ from transformer.data.token_batching import batch_by_tokens
 from transformer.errors import TrainingError
 from transformer.interfaces import Dataset
 from transformer.training.config import Interval, TrainingSettings
+from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.optim.schedule import Schedule
 from transformer.training.step import StepResult, TrainingState, first_nonfinite_parameter
+from transformer.training.time_limit import TimeLimit, last_step, learning_rate
 from transformer.training.update import BatchPlan, PreparedBatch, SkippedBatch, in_epoch, prepare_batch, train_on_batch
 
 HIGHER_IS_BETTER = {"bleu": 1.0, "chrf": 1.0, "accuracy": 1.0, "loss": -1.0}
@@ -30,12 +31,14 @@ class Callbacks:
         save: Function that writes a checkpoint.
         report: Reporter of metrics.
         interruption: Signal that requests an early end.
+        limit: Clock, and the time at which the run has to end.
     """
 
     validate: Callable[[], dict[str, float]]
     save: Callable[[Progress], None]
     report: Reporter
     interruption: Interruption
+    limit: TimeLimit = field(default_factory=TimeLimit)
 
 
 def steps_per_epoch(dataset: Dataset, batch_tokens: int, seed: int) -> int:
@@ -95,26 +98,30 @@ def _train(
     callbacks: Callbacks,
 ) -> Progress:
     skipped_in_a_row, saved_at = 0, progress.step
+    limit, context = callbacks.limit, state.context
     progress.finished = finish_reason(progress, settings)
-    started = time.perf_counter()
+    started = limit.clock()
     for batch in batches:
-        if progress.finished or state.context.should_stop(callbacks.interruption):
+        if progress.finished or context.should_stop(callbacks.interruption):
             break
-        learning_rate = schedule(state.step + 1)
-        outcome = train_on_batch(state, batch, settings, learning_rate, progress)
-        progress.window.seconds += time.perf_counter() - started
+        rate = learning_rate(schedule, state.step + 1, progress, settings)
+        outcome = train_on_batch(state, batch, settings, rate, progress)
+        seconds = limit.clock() - started
+        progress.window.seconds += seconds
+        limit.count_update(seconds)
         progress.position = batch.after
         is_updated = isinstance(outcome, StepResult)
         skipped_in_a_row = 0 if is_updated else skipped_in_a_row + 1
         if skipped_in_a_row >= epoch_steps:
             raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; check the data")
-        _report(outcome, progress, learning_rate, callbacks.report)
-        is_last = state.step >= settings.max_steps
+        _report(outcome, progress, rate, callbacks.report)
+        is_last = state.step >= last_step(progress, settings) or limit.must_stop(context)
         is_among_best = False
-        if is_last or _is_due(settings.validate_every, progress, is_updated):
+        if (is_last or _is_due(settings.validate_every, progress, is_updated)) and not limit.is_over(context):
             is_among_best = _validate(progress, settings, callbacks)
-        progress.finished = finish_reason(progress, settings)
-        progress.seconds += time.perf_counter() - started
+            _refit(progress, settings, callbacks, context)
+        progress.seconds += limit.clock() - started
+        progress.finished = finish_reason(progress, settings) or _time_is_up(progress, settings, limit, context)
         is_scheduled = _is_due(settings.save_every, progress, is_updated)
         if is_scheduled and settings.average_last:
             progress.recent = [*progress.recent, progress.step][-settings.average_last :]
@@ -122,11 +129,29 @@ def _train(
         if is_due and progress.step > saved_at:
             _save(state, progress, callbacks)
             saved_at = progress.step
-        started = time.perf_counter()
+        started = limit.clock()
     if progress.step > saved_at:
         _save(state, progress, callbacks)
-    state.context.should_stop(callbacks.interruption)  # after a signal to one rank in the last step, all exit alike
+    context.should_stop(callbacks.interruption)  # after a signal to one rank in the last step, all exit alike
     return progress
+
+
+def _time_is_up(
+    progress: Progress, settings: TrainingSettings, limit: TimeLimit, context: DistributedContext
+) -> str | None:
+    """Returns "max_seconds" if the clock ends the run now, which is recorded, so that a resumed run ends, too."""
+    if not limit.must_stop(context):
+        return None
+    progress.out_of_time = settings.max_seconds
+    return "max_seconds"
+
+
+def _refit(progress: Progress, settings: TrainingSettings, callbacks: Callbacks, context: DistributedContext) -> None:
+    """Changes the length of a run whose updates are slower or faster than planned."""
+    refit = callbacks.limit.refit(progress, settings, context)
+    if refit is not None:
+        progress.refit = refit
+        callbacks.report.refit(progress.step, refit.last)
 
 
 def _save(state: TrainingState, progress: Progress, callbacks: Callbacks) -> None:
@@ -142,13 +167,19 @@ def _save(state: TrainingState, progress: Progress, callbacks: Callbacks) -> Non
             "checkpoints are unchanged; resume from the last with a lower rate (--set training.learning_rate=..., "
             "--allow-changed training.learning_rate)"
         )
+    started = callbacks.limit.clock()
     callbacks.save(progress)
+    callbacks.limit.save = callbacks.limit.clock() - started
 
 
 def finish_reason(progress: Progress, settings: TrainingSettings) -> str | None:
-    """Returns the key whose limit is reached, "max_steps" or "patience"; None while training can continue."""
-    if progress.step >= settings.max_steps:
+    """Returns the key whose limit is reached, "max_steps", "max_seconds" or "patience"; None without any."""
+    if progress.step >= last_step(progress, settings):
         return "max_steps"
+    if settings.max_seconds and (
+        progress.seconds >= settings.max_seconds or progress.out_of_time == settings.max_seconds
+    ):
+        return "max_seconds"
     return "patience" if settings.patience and progress.stale >= settings.patience else None
 
 
@@ -169,7 +200,9 @@ def _validate(progress: Progress, settings: TrainingSettings, callbacks: Callbac
 
     A score that is not finite is never the best. Returns whether the model is one of the best and must be saved.
     """
+    started = callbacks.limit.clock()
     scores = callbacks.validate()
+    callbacks.limit.validation = callbacks.limit.clock() - started
     score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
     # Even a model with NaN parameters has a BLEU score.
     is_valid = math.isfinite(score) and math.isfinite(scores.get("loss", 0.0))

@@ -22,7 +22,7 @@ from transformer.errors import ConfigError
 from transformer.evaluation.scores import corpus_scores
 from transformer.evaluation.tokenization import Tokenization, fitting_tokenization
 from transformer.models.kinds import EncoderDecoderConfig, ModelConfig
-from transformer.pipelines.translation.calibration import MIN_LINES, calibrate_folder
+from transformer.pipelines.translation.calibration import BEAM, MIN_LINES, calibrate_folder
 from transformer.pipelines.translation.config import BATCH_TOKENS, default_batch_tokens
 from transformer.pipelines.translation.segment import EXTRA_TOKENS
 from transformer.pipelines.translation.translator import Translator
@@ -40,6 +40,8 @@ from transformer.transformer import Transformer
 
 CALIBRATION_LINES: Final = 200
 """Maximum number of validation pairs that the confidence is fitted to, beside as many spoiled ones."""
+CALIBRATION_COST: Final = (1 + BEAM) / 2
+"""Cost of calibrating with a line, relative to translating it in a validation: both searches, by a faster engine."""
 DROPOUTS: Final = ("dropout", "attention_dropout", "activation_dropout")
 
 
@@ -87,6 +89,21 @@ class TranslationData(TaskData):
         largest = max(self._batches(settings), key=positions)
         limit = min(int(lengths[largest].max()) + EXTRA_TOKENS, self.config.tgt_seq_len)
         self._translations(model, settings, [largest], limit)
+
+    def sample_generation(self, model: nn.Module, settings: TrainingSettings) -> tuple[float, float]:
+        """Implements `TaskData.sample_generation`: translations as long as the longest reference of a middle batch."""
+        batches = self._batches(settings)
+        lines = batches[len(batches) // 2]
+        longest = int(self.corpus.validation.lengths[lines, 1].max())
+        self._translations(model, settings, [lines], min(longest, self.config.tgt_seq_len - 1))
+        n_pairs = len(self.corpus.validation_text)
+        calibrated = 2 * min(n_pairs, CALIBRATION_LINES) if n_pairs >= MIN_LINES else 0
+        return float(len(batches)), CALIBRATION_COST * calibrated / len(lines)
+
+    def validation_positions(self) -> int:
+        """Implements `TaskData.validation_positions`: those of changed copies are included."""
+        changed = self.corpus.changed_validation.values()
+        return super().validation_positions() + sum(int(pairs.lengths.max(axis=1).sum()) for pairs in changed)
 
     def _batches(self, settings: TrainingSettings) -> list[NDArray[np.int64]]:
         """Returns the indices of validation lines, grouped into batches for translation."""

@@ -40,6 +40,23 @@ class Window:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Refit:
+    """Changed length of a run whose time is limited, because its updates are slower or faster than planned.
+
+    Attributes:
+        step: Number of updates done when the length was changed.
+        position: Step of the planned schedule that the run had reached.
+        last: Number of updates of the run from then on.
+        planned: Number of updates of the plan.
+    """
+
+    step: int
+    position: float
+    last: int
+    planned: int
+
+
 @dataclass
 class Progress:
     """Counters and scores of a run.
@@ -59,7 +76,9 @@ class Progress:
         validations: Scores of each validation by step.
         window: Sums for the next line of metrics.
         seconds: Training time so far, over all starts of the run.
-        finished: Reason for the end of the run, "max_steps" or "patience"; None while it can continue.
+        finished: Reason for the end of the run, "max_steps", "max_seconds" or "patience"; None while it can continue.
+        refit: The last change of the length of the run; None without any.
+        out_of_time: Value of `training.max_seconds` at which the clock ended the run; None if it did not.
     """
 
     # Strict JSON has no NaN, but a score may be NaN.
@@ -80,6 +99,8 @@ class Progress:
     window: Window = field(default_factory=Window)
     seconds: float = 0.0
     finished: str | None = None
+    refit: Refit | None = None
+    out_of_time: float | None = None
 
     @property
     def scored_step(self) -> int | None:
@@ -117,10 +138,12 @@ class Progress:
             progress = ADAPTER.validate_python(values)
         except ValidationError as error:
             raise DamageError(f"progress: {describe_problems(error)}") from error
-        missing = asdict(cls()).keys() - values.keys()
+        missing = asdict(cls()).keys() - values.keys() - LATER_FIELDS
         if missing:
             raise DamageError(f"progress.{min(missing)} is missing")
         return progress
 
 
+LATER_FIELDS = {"refit", "out_of_time"}
+"""Fields that checkpoints of earlier versions lack."""
 ADAPTER = TypeAdapter(Progress)

@@ -137,6 +137,16 @@ class Reporter:
         text = describe_scores(scores, "  ")
         self.log(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
 
+    def refit(self, step: int, last: int) -> None:
+        """Reports that a run whose time is limited was given another length, which the bar and the time left show."""
+        self._write("refit", {"step": step, "max_steps": last})
+        self.log(
+            f"step {step}  by the measured speed the time is enough for {last:,} steps, planned {self._max_steps:,}"
+        )
+        self._max_steps = last
+        if self._bar is not None:
+            self._bar.update(self._task, total=last)
+
     def sync(self) -> None:
         """Waits until all lines are on disk, so that a checkpoint never refers to lines that were lost."""
         if self._writes_file:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from transformer.errors import ConfigError
 
-Schedule = Callable[[int], float]
+Schedule = Callable[[float], float]
 
 
 def paper_peak(d_model: int, warmup_steps: int) -> float:
@@ -37,7 +37,7 @@ def cosine_schedule(peak: float, warmup_steps: int, decay_steps: int) -> Schedul
     Source: Loshchilov and Hutter 2017, Eq. 5, without restarts.
     """
 
-    def rate(step: int) -> float:
+    def rate(step: float) -> float:
         if step <= warmup_steps:
             return peak * step / warmup_steps
         progress = min(1.0, (step - warmup_steps) / max(1, decay_steps - warmup_steps))
