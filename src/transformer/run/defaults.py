@@ -24,8 +24,8 @@ class TaskDefaults(Config):
         model: Keys of the `model` section.
         training: Keys of the `training` section.
         epochs: Number of epochs, from which `training.max_steps` is computed.
-        presets: Presets from small to large among which `training.minutes` may choose, the default the last; empty if
-            there is no choice.
+        presets: Presets from small to large among which `training.minutes` may choose, the default the last; empty
+            without a choice.
     """
 
     vocab_size: int | None = None

@@ -40,14 +40,14 @@ MAX_TIMING_SHARE: Final = 0.01
 """Share of the time after which no further update of a model is timed."""
 WRITE_BYTES_PER_SECOND: Final = 1e8
 """Speed at which a slow disk stores checkpoints."""
-REPORT_SECONDS: Final = 5.0
+REPORT_SECONDS: Final = 8.0
 """Time for the report and the curve at the end."""
 TRIALS: Final = 12
 """Batches that are tried before the first step, see `plan_run`."""
 MAX_TIMES_EPOCHS: Final = 3
 """Largest number of epochs, relative to that of a run without a given time."""
 VALIDATION_UPDATE: Final = 0.5
-"""Time of the loss of some validation tokens, relative to an update on as many: there is no backward pass."""
+"""Time of the loss of some validation tokens, relative to an update on as many, which has a backward pass, too."""
 
 
 NOT_MEASURED: Final = Costs(0.0, 0.0)
@@ -132,11 +132,11 @@ class TimeFitter:
         """
         chosen, name = self._choose(completed, data, 60 * minutes - self.stopwatch.seconds)
         costs, start, end = self._costs(chosen)
-        given = completed.recipe.training
-        seconds = min(60 * minutes - start - end, given.max_seconds or inf)
+        training = completed.recipe.training
+        seconds = min(60 * minutes - start - end, training.max_seconds or inf)
         longest = longest_fit(completed.epochs, self.steps_per_epoch)
-        interval = self.steps_per_epoch if given.validate_every == "epoch" else given.validate_every
-        length = fit_length(seconds, costs, longest, given.max_steps, interval)
+        interval = self.steps_per_epoch if training.validate_every == "epoch" else training.validate_every
+        length = fit_length(seconds, costs, longest, training.max_steps, interval)
         if length is None:
             needed = start + end + (MIN_UPDATES * costs.update + costs.validation) / (1 - MARGIN)
             raise ConfigError(
@@ -147,7 +147,7 @@ class TimeFitter:
         model = completed.sizes.get(name, completed.model)
         recipe = _with_length(completed.recipe.model_copy(update={"model": model}), chosen.data.config, length, seconds)
         rows = _rows(minutes, self.stopwatch.seconds, name if len(completed.sizes) > 1 else "", costs, length)
-        is_open = given.max_steps is None and given.decay_steps is None
+        is_open = training.max_steps is None and training.decay_steps is None
         planned = PlannedTime(60 * minutes - end, costs, longest if is_open else 0, tuple(rows))
         return CompleteRecipe(recipe, model, completed.epochs), chosen.data, planned
 
@@ -242,12 +242,12 @@ def _parameters_of_layers(config: ModelConfig) -> int:
 
 def _with_length(recipe: Recipe, config: ModelConfig, length: FittedLength, seconds: float) -> Recipe:
     """Fills in the keys of `training` that are fitted; a short warm-up has the peak of the shortest usual one."""
-    given = recipe.training
+    training = recipe.training
     values: dict[str, Any] = {
         "max_seconds": seconds, "max_steps": length.max_steps, "warmup_steps": length.warmup_steps,
         "validate_every": length.validate_every, "save_every": length.save_every,
     }  # fmt: skip
-    if given.warmup_steps is None and given.schedule != "paper":
+    if training.warmup_steps is None and training.schedule != "paper":
         values["learning_rate"] = paper_peak(config.d_model, max(length.warmup_steps, MIN_STEPS // 5))
     return fill_in(recipe, "training", values)
 

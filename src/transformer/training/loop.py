@@ -100,15 +100,15 @@ def _train(
     skipped_in_a_row, saved_at = 0, progress.step
     limit, context = callbacks.limit, state.context
     progress.finished = finish_reason(progress, settings)
+    limit.begin()
     started = limit.clock()
     for batch in batches:
         if progress.finished or context.should_stop(callbacks.interruption):
             break
         rate = learning_rate(schedule, state.step + 1, progress, settings)
         outcome = train_on_batch(state, batch, settings, rate, progress)
-        seconds = limit.clock() - started
-        progress.window.seconds += seconds
-        limit.count_update(seconds)
+        progress.window.seconds += limit.clock() - started
+        limit.count_update()
         progress.position = batch.after
         is_updated = isinstance(outcome, StepResult)
         skipped_in_a_row = 0 if is_updated else skipped_in_a_row + 1
@@ -167,9 +167,8 @@ def _save(state: TrainingState, progress: Progress, callbacks: Callbacks) -> Non
             "checkpoints are unchanged; resume from the last with a lower rate (--set training.learning_rate=..., "
             "--allow-changed training.learning_rate)"
         )
-    started = callbacks.limit.clock()
-    callbacks.save(progress)
-    callbacks.limit.save = callbacks.limit.clock() - started
+    with callbacks.limit.saving():
+        callbacks.save(progress)
 
 
 def finish_reason(progress: Progress, settings: TrainingSettings) -> str | None:
@@ -200,9 +199,8 @@ def _validate(progress: Progress, settings: TrainingSettings, callbacks: Callbac
 
     A score that is not finite is never the best. Returns whether the model is one of the best and must be saved.
     """
-    started = callbacks.limit.clock()
-    scores = callbacks.validate()
-    callbacks.limit.validation = callbacks.limit.clock() - started
+    with callbacks.limit.validating():
+        scores = callbacks.validate()
     score = HIGHER_IS_BETTER[settings.best_metric] * scores[settings.best_metric]
     # Even a model with NaN parameters has a BLEU score.
     is_valid = math.isfinite(score) and math.isfinite(scores.get("loss", 0.0))

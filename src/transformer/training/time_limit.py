@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,15 +38,35 @@ class TimeLimit:
     validation: float = 0.0
     save: float = 0.0
     longest: int = 0
-    _seconds: float = field(default=0.0, init=False)
+    _since: float = field(default=0.0, init=False)
+    _paused: float = field(default=0.0, init=False)
     _updates: int = field(default=0, init=False)
 
-    def count_update(self, seconds: float) -> None:
-        """Adds an update to the mean."""
-        self._seconds += seconds
+    def begin(self) -> None:
+        """Begins to measure updates."""
+        self._since, self._paused, self._updates = self.clock(), 0.0, 0
+
+    def count_update(self) -> None:
+        """Adds an update to the mean, with all that was done since the one before, except for pauses."""
         self._updates += 1
         if self._updates >= MIN_MEASURED:
-            self.update = self._seconds / self._updates
+            self.update = (self.clock() - self._since - self._paused) / self._updates
+
+    @contextmanager
+    def validating(self) -> Generator[None]:
+        """Measures a validation."""
+        started = self.clock()
+        yield
+        self.validation = self.clock() - started
+        self._paused += self.validation
+
+    @contextmanager
+    def saving(self) -> Generator[None]:
+        """Measures a checkpoint."""
+        started = self.clock()
+        yield
+        self.save = self.clock() - started
+        self._paused += self.save
 
     def must_stop(self, context: DistributedContext) -> bool:
         """Whether another update, validation and checkpoint would end after the deadline; rank 0 decides."""
@@ -62,8 +84,8 @@ class TimeLimit:
             return None
         last, interval = last_step(progress, settings), settings.validate_every
         pause = (self.validation + self.save) / interval if isinstance(interval, int) else 0.0
-        left = self.deadline - self.clock() - self.validation - self.save
-        self._seconds, self._updates = 0.0, 0
+        left = self.deadline - self.clock() - self.update - self.validation - self.save  # as `must_stop` leaves it
+        self.begin()
         fitting = max(1, int(left / (self.update + pause))) if self.update + pause else last - progress.step
         fitting = context.broadcast(min(fitting, max(1, self.longest - progress.step)))
         planned = last - progress.step
