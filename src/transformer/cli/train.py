@@ -42,7 +42,7 @@ def train_help() -> str:
     keys = [_line(*row) for _, rows in recipe_sections() for row in rows if row[0] in MAIN_KEYS]
     return "\n".join([
         "Keys for --set and recipes, of which transformer recipes --keys lists all:", "", *keys, "",
-        "Example: transformer train corpus.en corpus.de",
+        "Example: transformer train corpus.en corpus.de --minutes 30",
     ])  # fmt: skip
 
 

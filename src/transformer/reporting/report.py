@@ -68,6 +68,8 @@ def _key_figures(record: RunRecord, n_parameters: int) -> dict[str, str]:
     figures |= {"parameters": f"{n_parameters:,}", "steps": f"{record.last_step:,}"}
     if "seconds" in provenance:
         figures["of training"] = _format_duration(provenance["seconds"])
+    if minutes := provenance.get("recipe", {}).get("training", {}).get("minutes"):
+        figures["were given"] = _format_duration(60 * minutes)
     return figures
 
 
