@@ -53,6 +53,23 @@ class ExampleGroup:
     weight: float = 1.0
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A part of a training run with a mixture of its own.
+
+    Attributes:
+        name: Name of the stage.
+        mix: Groups of the dataset in order, with their weights in this stage.
+        share: Share of the run; None for the last stage, which takes the rest, and for one of `steps`.
+        steps: Number of updates; None for a stage of `share`.
+    """
+
+    name: str
+    mix: tuple[ExampleGroup, ...]
+    share: float | None = None
+    steps: int | None = None
+
+
 @runtime_checkable
 class Dataset(Protocol):
     """A numbered set of examples to train on: sentence pairs, windows of text, images."""

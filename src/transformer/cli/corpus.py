@@ -62,7 +62,12 @@ class Corpus:
                 f"{self.recipe} for a language model"
             ) from error
         values = [value for value in recipe.data.model_dump().values() if isinstance(value, str | tuple)]
-        files = {text for value in values for text in (value if isinstance(value, tuple) else (value,))}
+        files = {
+            text
+            for value in values
+            for text in (value if isinstance(value, tuple) else (value,))
+            if isinstance(text, str)
+        }
         if self.recipe is not None and (message := missing_corpus(find_recipe(self.recipe), files)):
             raise ConfigError(message)
         return recipe

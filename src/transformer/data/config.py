@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from transformer.config import Config, Processors
 from transformer.data.augment.config import AugmentConfig, parse_augment
+from transformer.data.stages import StageConfig, check_stages
 from transformer.text.languages import parse_language
 from transformer.text.lines import COMPRESSIONS
 
@@ -91,6 +92,11 @@ class DataConfig(TaskConfig):
         default=None,
         description="number of passes per epoch over each file, source files first, then pairs; 1 if not set",
     )
+    stages: Annotated[tuple[StageConfig, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="parts of the run with weights of their own, e.g. general text first, then that of a domain; "
+        "tables [[data.stages]] with name, share or steps, weights, validation_source and validation_target",
+    )
     validation_source: str | None = Field(
         default=None, description="validation source text; if not set, training pairs are held out"
     )
@@ -152,6 +158,14 @@ class DataConfig(TaskConfig):
             raise ValueError("data.source is missing; name data.source and data.target, or data.pairs")
         if self.weights is not None and len(self.weights) != files:
             raise ValueError(f"data.weights has {len(self.weights)} numbers for {files} files; give one for each")
+        return self
+
+    @model_validator(mode="after")
+    def _stages_fit_the_files(self) -> "DataConfig":
+        if self.stages is not None:
+            if self.weights is not None:
+                raise ValueError("data.weights and data.stages both weight the files; leave out data.weights")
+            check_stages(self.stages, len(self.text_files) + len(self.pair_files))
         return self
 
     @model_validator(mode="after")

@@ -46,6 +46,9 @@ def fingerprint_inputs(settings: DataConfig) -> dict[str, str]:
         DataError: a file cannot be read.
     """
     paths_by_key = {key: getattr(settings, key) for key in INPUT_KEYS}
+    for stage in settings.stages or ():
+        for key in ("validation_source", "validation_target"):
+            paths_by_key[f"stages.{stage.name}.{key}"] = getattr(stage, key)
     return {f"data.{key}": combined_checksum(paths) for key, paths in paths_by_key.items() if paths is not None}
 
 

@@ -18,10 +18,11 @@ from transformer.data.readers import Pair
 from transformer.data.report import DataReport
 from transformer.data.segmentation import SegmentedPairs
 from transformer.data.source_text import SourceText
+from transformer.data.stages import GENERAL, StageConfig
 from transformer.data.token_store import TokenStore
-from transformer.data.tokens import CHANGED_VALIDATION, EncodingJob, read_report
+from transformer.data.tokens import CHANGED_VALIDATION, STAGE_VALIDATION, EncodingJob, read_report
 from transformer.errors import ConfigError
-from transformer.interfaces import ExampleGroup
+from transformer.interfaces import ExampleGroup, Stage
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.bpe_dropout import BpeDropout
 from transformer.tokenizers.byte_pair import BytePairTokenizer
@@ -31,6 +32,9 @@ from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SCAN_FILE: Final = "survey.json"
 SHOW_EVERY: Final = 8192
+STAGE_KEYS: Final = "data.stages."
+EVALUATION_KEYS: Final = ("data.validation", STAGE_KEYS)
+"""Beginnings of the recipe keys of texts that are not trained on."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Corpus:
         source_text: Statistics of the training sources; None if an earlier version prepared the data.
         notes: Notes for the user about the preparation.
         changed_validation: Changed copies of validation pairs, by kind of change.
+        further_validation: Validation texts that do not decide which checkpoint is best, by name.
+        stages: Parts of a training run, if the recipe has any.
     """
 
     train: PairDataset | SegmentedPairs
@@ -67,6 +73,8 @@ class Corpus:
     source_text: SourceText | None = None
     notes: list[str] = field(default_factory=list)
     changed_validation: dict[str, PairDataset] = field(default_factory=dict)
+    further_validation: dict[str, tuple[PairDataset, list[Pair]]] = field(default_factory=dict)
+    stages: tuple[Stage, ...] = ()
 
 
 class CorpusBuilder:
@@ -92,6 +100,8 @@ class CorpusBuilder:
         self._inputs = training_files(settings)
         self._folder = PreparedDataCache(Path(settings.prepared) if settings.prepared else folder)
         evaluation_files = [settings.validation_source, settings.validation_target, settings.test_source]
+        for stage in settings.stages or ():
+            evaluation_files += [stage.validation_source, stage.validation_target]
         evaluation_paths = [Path(path) for path in evaluation_files if path is not None]
         self._snapshot = FileSnapshot([*(path for file in self._inputs for path in file.paths), *evaluation_paths])
         progress("checking the files", 0, None)
@@ -159,6 +169,10 @@ class CorpusBuilder:
         if segmentation:
             facts["words"] = True
 
+        stages: dict[str, object] = {key: value for key, value in self.checksums.items() if key.startswith(STAGE_KEYS)}
+        if stages:
+            facts["stages"] = stages
+
         def write(folder: Path) -> None:
             scan = self.scan()
             self._folder.check_space([path for file in self._inputs for path in file.paths])
@@ -180,17 +194,25 @@ class CorpusBuilder:
         return corpus
 
     def _open(self, path: Path, special_tokens: tuple[SpecialTokenIds, SpecialTokenIds]) -> Corpus:
-        report, pairs, source_text = read_report(path)
+        report, pairs, source_text, stage_pairs = read_report(path)
         for file, counts in zip(self._inputs, report.files, strict=True):
             counts.update(name=file.name, weight=file.weight)
         mix = tuple(ExampleGroup(file["kept"], file["weight"]) for file in report.files)
-        train, validation = (TokenStore(path / name) for name in ("train", "validation"))
-        datasets = PairDataset(train, mix, special_tokens), PairDataset(validation, special_tokens=special_tokens)
+        stages = tuple(_stage(stage, report) for stage in self._settings.stages or ())
+        train = PairDataset(TokenStore(path / "train"), stages[0].mix if stages else mix, special_tokens)
+
+        def dataset(name: str) -> PairDataset:
+            return PairDataset(TokenStore(path / name), special_tokens=special_tokens)
+
         changed = {
-            folder.name.removeprefix(CHANGED_VALIDATION): PairDataset(TokenStore(folder), special_tokens=special_tokens)
+            folder.name.removeprefix(CHANGED_VALIDATION): dataset(folder.name)
             for folder in sorted(path.glob(f"{CHANGED_VALIDATION}*"))
         }
-        return Corpus(*datasets, pairs, report, source_text, self._folder.notes, changed)
+        texts = {name: (dataset(f"{STAGE_VALIDATION}{name}"), text) for name, text in stage_pairs.items()}
+        validation = dataset("validation"), pairs
+        if stages and stages[-1].name in texts:  # decides, and the scores on the text of the run are shown beside it
+            validation, texts = texts.pop(stages[-1].name), {GENERAL: validation, **texts}
+        return Corpus(train, *validation, report, source_text, self._folder.notes, changed, texts, stages)
 
     def _write_scan(self, folder: Path) -> None:
         pairs = sum(1 for _ in self._read("reading the corpus"))
@@ -223,7 +245,7 @@ class CorpusBuilder:
         """Returns the values that determine which pairs are read."""
         settings = self._settings
         return {
-            "sums": {key: value for key, value in self.checksums.items() if not key.startswith("data.validation")},
+            "sums": {key: value for key, value in self.checksums.items() if not key.startswith(EVALUATION_KEYS)},
             "kinds": [file_format(path) for path in settings.pair_files],
             "columns": settings.columns and list(settings.columns),
             "languages": settings.languages and list(settings.languages),
@@ -254,6 +276,12 @@ def _segmentation(tokenizers: TokenizerPair, dropout: float) -> tuple[BpeDropout
 
     source = side(tokenizers.source)
     return source, source if tokenizers.is_joint else side(tokenizers.target)
+
+
+def _stage(stage: StageConfig, report: DataReport) -> Stage:
+    """Returns a stage with the numbers of examples of the files."""
+    groups = [ExampleGroup(file["kept"], weight) for file, weight in zip(report.files, stage.weights, strict=True)]
+    return Stage(stage.name, tuple(groups), stage.share, stage.steps)
 
 
 def _pairs_at(numbers: Iterable[int], pairs: Iterator[Pair]) -> Iterator[Pair]:

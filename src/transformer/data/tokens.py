@@ -34,6 +34,7 @@ from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair, PairCounts, read_pairs, read_side
 from transformer.data.report import DataReport
 from transformer.data.source_text import SourceText
+from transformer.data.stages import StageConfig, own_validation
 from transformer.data.token_store import TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
 from transformer.tokenizers.pair import TokenizerPair
@@ -41,6 +42,8 @@ from transformer.tokenizers.pair import TokenizerPair
 REPORT_FILE: Final = "account.json"
 CHANGED_VALIDATION: Final = "validation-"
 """Beginning of the name of a folder with changed validation pairs; the kind of change follows."""
+STAGE_VALIDATION: Final = "stage-"
+"""Beginning of the name of a folder with the validation pairs of a stage; its name follows."""
 MAX_CHANGED: Final = 500
 """Maximum number of validation pairs that are changed in each way."""
 MAX_COMPARED: Final = 5000
@@ -88,9 +91,11 @@ class EncodingJob:
             advice = report.advice() or "give more pairs"
             raise DataError(f"{self.settings.name}: no pair is left to train on; {report.summary()}; {advice}")
         pairs = self._validation_pairs(encoder.held_out_text)
-        self._write_validation(folder / "validation", pairs)
+        self._write_validation(folder / "validation", pairs, self.settings.validation_source or self.settings.name)
         self._write_changed_validation(folder, pairs, encoder.languages)
         content = {"report": report.to_dict(), "validation": pairs, "source_text": encoder.source_text.to_dict()}
+        if stages := own_validation(self.settings.stages or ()):
+            content["stages"] = {stage.name: self._stage_validation(folder, stage) for stage in stages}
         (folder / REPORT_FILE).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
     @property
@@ -104,15 +109,23 @@ class EncodingJob:
 
     def _validation_pairs(self, held_out: dict[str, str]) -> list[Pair]:
         source, target = self.settings.validation_source, self.settings.validation_target
-        if source is not None and target is not None:
-            counts = PairCounts()
-            pairs = list(read_pairs(Path(source), Path(target), counts, self.settings.invalid_utf8))
-            if counts.too_long:
-                raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
-            return pairs
-        return list(held_out.items())
+        return list(held_out.items()) if source is None or target is None else self._read_validation(source, target)
 
-    def _write_validation(self, folder: Path, pairs: list[Pair]) -> None:
+    def _stage_validation(self, folder: Path, stage: StageConfig) -> list[Pair]:
+        """Reads, encodes and returns the validation pairs of a stage."""
+        source, target = stage.validation_source or "", stage.validation_target or ""
+        pairs = self._read_validation(source, target)
+        self._write_validation(folder / f"{STAGE_VALIDATION}{stage.name}", pairs, source)
+        return pairs
+
+    def _read_validation(self, source: str, target: str) -> list[Pair]:
+        counts = PairCounts()
+        pairs = list(read_pairs(Path(source), Path(target), counts, self.settings.invalid_utf8))
+        if counts.too_long:
+            raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
+        return pairs
+
+    def _write_validation(self, folder: Path, pairs: list[Pair], name: str) -> None:
         """Encodes the validation pairs; a pair that is too long is an error, because a score must cover all pairs."""
         if not pairs:
             raise DataError(
@@ -127,7 +140,7 @@ class EncodingJob:
         if len(long):
             sizes = lengths[long[0]]
             raise DataError(
-                f"{self.settings.validation_source}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
+                f"{name}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
                 f"tokens exceed the model's {self.max_lengths[0]} and {self.max_lengths[1]}; shorten it or raise "
                 "model.src_seq_len, tgt_seq_len"
             )
@@ -148,15 +161,16 @@ class EncodingJob:
                 write_pairs(folder / f"{CHANGED_VALIDATION}{kind}", rows, self.vocab_size)
 
 
-def read_report(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None]:
-    """Reads the report, the validation pairs and the statistics that `EncodingJob.run` wrote.
+def read_report(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None, dict[str, list[Pair]]]:
+    """Reads the report, the validation pairs, the statistics and the validation pairs of stages, by name.
 
-    Earlier versions did not write the statistics.
+    Earlier versions of `EncodingJob.run` did not write the statistics.
     """
     content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
     pairs = [(source, target) for source, target in content["validation"]]
     source_text = SourceText.from_dict(content["source_text"]) if "source_text" in content else None
-    return DataReport.from_dict(content["report"]), pairs, source_text
+    stages = {name: [(source, target) for source, target in rows] for name, rows in content.get("stages", {}).items()}
+    return DataReport.from_dict(content["report"]), pairs, source_text, stages
 
 
 class _CorpusEncoder:

@@ -133,7 +133,7 @@ def _is_metrics(row: Row) -> bool:
     if not isinstance(row.get("kind"), str) or type(row.get("step")) is not int:
         return False
     if row["kind"] != "blocks":
-        return all(_is_number(value) for name, value in row.items() if name not in ("kind", "reason"))
+        return all(_is_number(value) for name, value in row.items() if name not in ("kind", "reason", "stage"))
     figures = [row.get(name) for name in BLOCK_FIGURES]
     blocks = [figure for figure in figures if isinstance(figure, dict)]
     is_complete = len(blocks) == len(figures) and len({frozenset(block) for block in blocks}) == 1

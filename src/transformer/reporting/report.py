@@ -1,13 +1,14 @@
 """The report of a run, `report.html`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from markupsafe import Markup
 
 from transformer.data.augment.config import CHANGED
+from transformer.data.stages import GENERAL
 from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
 from transformer.reporting.html import render_page
@@ -70,6 +71,8 @@ def _key_figures(record: RunRecord, n_parameters: int) -> dict[str, str]:
         figures["of training"] = _format_duration(provenance["seconds"])
     if minutes := provenance.get("recipe", {}).get("training", {}).get("minutes"):
         figures["were given"] = _format_duration(60 * minutes)
+    if stages := record.of_kind("stage"):
+        figures["of stages"] = ", ".join(f"{row['stage']} from step {row['step'] + 1:,}" for row in stages)
     return figures
 
 
@@ -86,6 +89,7 @@ def _curves(record: RunRecord) -> list[Markup]:
             [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf", "accuracy")],
         ),
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
+        *_further_texts(validation),
         _changed_pairs(record),
         line_chart("learning rate", [Series("learning rate", _points(train, "learning_rate"))]),
         line_chart(
@@ -96,13 +100,25 @@ def _curves(record: RunRecord) -> list[Markup]:
     return [chart for chart in charts if chart is not None]
 
 
+def _further_texts(validation: Sequence[Row]) -> Iterator[Markup | None]:
+    """Draws the scores on the validation texts that do not decide which checkpoint is best."""
+    ending = "_chrf"
+    names = dict.fromkeys(key.removesuffix(ending) for row in validation for key in row if key.endswith(ending))
+    for name in names:
+        series = [
+            Series(SCORE_NAMES[score], _points(validation, f"{name}_{score}"), True) for score in ("bleu", "chrf")
+        ]
+        yield line_chart(f"validation scores, {name}", series)
+
+
 def _changed_pairs(record: RunRecord) -> Markup | None:
     """Draws the perplexities of the best checkpoint on changed validation pairs; None without augmentation."""
     best = record.best or {}
+    unchanged = best.get(f"{GENERAL}_perplexity", best.get("perplexity"))
     changed = {name.removeprefix(CHANGED).replace("_", " "): value for name, value in best.items() if CHANGED in name}
-    if not changed or None in (*changed.values(), best.get("perplexity")):
+    if not changed or unchanged is None or None in changed.values():
         return None
-    return bars("perplexity on changed validation pairs, best checkpoint", {"unchanged": best["perplexity"], **changed})
+    return bars("perplexity on changed validation pairs, best checkpoint", {"unchanged": unchanged, **changed})
 
 
 def _score_rows(record: RunRecord) -> list[list[str]]:

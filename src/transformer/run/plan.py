@@ -29,6 +29,7 @@ from transformer.training.monitoring.tensorboard import require_tensorboard
 from transformer.training.optim.adam import make_optimizer
 from transformer.training.optim.schedule import Schedule, make_schedule
 from transformer.training.planning.plan import AUTO_FIRST, choose_batch_tokens
+from transformer.training.stages import check_stages_fit
 from transformer.training.step import TrainingState
 
 TOKENS_FOLDER: Final = "tokens"
@@ -126,6 +127,7 @@ def make_plan(
     settings = TrainingSettings.from_config(resolved.training)
     if context.is_main and not finish_reason(start.progress, settings):
         check_first_checkpoint(folder, model_size(data.config).parameters, settings.ema_decay)
+    check_stages_fit(data.stages, settings)
     schedule = make_schedule(
         settings.schedule,
         d_model=data.config.d_model,
@@ -228,4 +230,4 @@ def _choose_batch_tokens(
     objective = new_objective(data, model, trial)
     optimizer = make_optimizer(objective, trial.adam_betas, trial.adam_eps, trial.weight_decay)
     state = TrainingState(objective, optimizer, 0, trial.seed, backend)
-    return context.broadcast(choose_batch_tokens(state, data.train, trial.accumulation))
+    return context.broadcast(choose_batch_tokens(state, data.examples, trial.accumulation))

@@ -1,15 +1,17 @@
 """The table that a run prints before its first step: data, model, training, device, memory."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from transformer.interfaces import Stage
 from transformer.models.kinds import ModelConfig
 from transformer.run.checkpoint_space import describe_space
 from transformer.run.plan import TrainingPlan
 from transformer.training.config import Interval, TrainingSettings
 from transformer.training.loop import finish_reason
 from transformer.training.monitoring.progress import Progress
+from transformer.training.stages import stage_ends
 
 Rows = list[tuple[str, str]]
 """Titles and texts."""
@@ -77,6 +79,16 @@ def training_rows(settings: TrainingSettings, epochs: float, peak_rate: float) -
     ]
 
 
+def stage_rows(stages: Sequence[Stage], settings: TrainingSettings) -> Iterator[tuple[str, str]]:
+    """Yields the steps and weights of each stage."""
+    begin = 0
+    for stage, end in zip(stages, stage_ends(stages, settings), strict=True):
+        last = int(min(end, settings.max_steps))
+        weights = ", ".join(f"{group.weight:g}" for group in stage.mix)
+        yield "stages", f"{stage.name}: steps {begin + 1:,} to {last:,}, weights {weights}"
+        begin = last
+
+
 def _interval(interval: Interval) -> str:
     return "every epoch" if interval == "epoch" else f"every {interval:,} steps"
 
@@ -109,6 +121,7 @@ def plan_lines(plan: TrainingPlan, parameters: int, progress: Progress) -> list[
             *plan.data.rows,
             *model_rows(plan.data.config, parameters),
             *plan.time.rows,
+            *stage_rows(plan.data.stages, settings),
             *training_rows(settings, settings.max_steps / plan.steps_per_epoch, peak_rate),
             ("checkpoints", space),
             ("device", str(plan.backend)),

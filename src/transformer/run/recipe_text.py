@@ -92,6 +92,8 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 def _expand_variables(value: Any) -> Any:
     if isinstance(value, list):
         return [_expand_variables(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _expand_variables(item) for key, item in value.items()}
     return _expand_text(value) if isinstance(value, str) else value
 
 
@@ -109,9 +111,11 @@ def _expand_text(text: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Returns a value as TOML; a mapping becomes an inline table."""
+    """Returns a value as TOML; mappings become inline tables."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {toml_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 

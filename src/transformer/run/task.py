@@ -10,13 +10,14 @@ from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.errors import ConfigError
-from transformer.interfaces import Dataset
+from transformer.interfaces import Dataset, Stage
 from transformer.models.kinds import LabellingConfig, ModelConfig
 from transformer.run.defaults import CompleteRecipe, TaskDefaults, complete
 from transformer.run.recipe import Recipe
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.backend import Backend
 from transformer.training.config import TrainingConfig, TrainingSettings
+from transformer.training.stages import MixedDataset
 from transformer.training.validation import validation_loss
 
 Model = TypeVar("Model", bound=ModelConfig)
@@ -53,6 +54,7 @@ class TaskData:
         provenance: Further entries for the provenance of the model.
         fallback_shares: For each kind of text, the share of its tokens that stand for a part of a character or for
             unknown text.
+        stages: Parts of the run with weights of their own; empty without any.
         loss_unit: Plural noun for the elements over which the loss is averaged.
     """
 
@@ -66,7 +68,13 @@ class TaskData:
     notes: list[str] = field(default_factory=list[str])
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])
     fallback_shares: dict[str, float] = field(default_factory=dict[str, float])
+    stages: tuple[Stage, ...] = ()
     loss_unit: str = "tokens"
+
+    @property
+    def examples(self) -> Dataset:
+        """The training examples of all stages, for trials of the largest batches."""
+        return MixedDataset(self.train, ()) if self.stages else self.train
 
     def scores(self, model: nn.Module, settings: TrainingSettings, backend: Backend) -> Scores:
         """Scores the model on the validation examples."""

@@ -149,7 +149,9 @@ def _train(
             callbacks = Callbacks(validate, save, reporter, interruption, limit)
             if plan.origin:
                 validate_start(trainer.state, settings, progress, callbacks)
-            train_loop(trainer.state, plan.data.train, settings, plan.schedule, progress, callbacks)
+            train_loop(
+                trainer.state, plan.data.train, settings, plan.schedule, progress, callbacks, plan.data.stages
+            )  # fmt: skip
         if progress.finished and plan.context.is_main:
             with reporter.busy("averaging checkpoints"):
                 average_scores = trainer.average(reporter)
@@ -173,5 +175,5 @@ def _cost_lines(trainer: Trainer, reporter: Reporter) -> list[str]:
             trainer.warm_up_validation()
 
     with reporter.waiting("trying the largest batches"):
-        lines = plan_run(trainer.state, plan.data.train, plan.settings, warm_up_validation)
+        lines = plan_run(trainer.state, plan.data.examples, plan.settings, warm_up_validation)
     return format_table(lines)

@@ -1,20 +1,21 @@
 """The training loop: batches, updates, validations and checkpoints."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from transformer.data.prefetch import prefetch
 from transformer.data.token_batching import batch_by_tokens
 from transformer.errors import TrainingError
-from transformer.interfaces import Dataset
+from transformer.interfaces import Dataset, Stage
 from transformer.training.config import Interval, TrainingSettings
 from transformer.training.distributed.process_group import DistributedContext
 from transformer.training.interruption import Interruption
 from transformer.training.monitoring.progress import Position, Progress
 from transformer.training.monitoring.reporter import Reporter
 from transformer.training.optim.schedule import Schedule
+from transformer.training.stages import MixedDataset, current_stage
 from transformer.training.step import StepResult, TrainingState, first_nonfinite_parameter
 from transformer.training.time_limit import TimeLimit, last_step, learning_rate
 from transformer.training.update import BatchPlan, PreparedBatch, SkippedBatch, in_epoch, prepare_batch, train_on_batch
@@ -64,21 +65,33 @@ def train(
     schedule: Schedule,
     progress: Progress,
     callbacks: Callbacks,
+    stages: Sequence[Stage] = (),
 ) -> Progress:
-    """Trains from `progress` to the end of training or to an interruption.
+    """Trains from `progress` to the end of training or to an interruption, one stage after another.
 
-    Validates and saves at the recipe's intervals and at the end, and also saves when a validation is the best so far.
-    Batches are planned and read in a background thread, a few ahead; the position counts only those that were used.
+    Validates and saves at the recipe's intervals and at the end of a stage, and also saves when a validation is the
+    best so far. Batches are planned and read in a background thread, a few ahead; the position counts only those that
+    were used. A new stage begins a new epoch.
 
     Raises:
         TrainingError: A loss or a gradient is not finite more often than the recipe permits, or a whole epoch has no
             token to score.
     """
-    batch_plans = iterate_batches(dataset, settings, progress.position)
     prepare = partial(prepare_batch, dataset, state.context, settings.accumulation)
-    epoch_steps = steps_per_epoch(dataset, settings.batch_tokens, settings.seed)
-    with prefetch(batch_plans, prepare) as batches:
-        return _train(state, batches, epoch_steps, settings, schedule, progress, callbacks)
+    stage = -1
+    while (following := current_stage(stages, progress, settings)) != stage:
+        is_entered, stage = stage >= 0 or not progress.step, following
+        if stages:
+            callbacks.report.stage(progress.step, stages[stage].name, is_entered=is_entered)
+        mixed = MixedDataset(dataset, stages[stage].mix) if stages else dataset
+        batch_plans = iterate_batches(mixed, settings, progress.position)
+        epoch_steps = steps_per_epoch(mixed, settings.batch_tokens, settings.seed)
+        with prefetch(batch_plans, prepare) as batches:
+            is_over = partial(_is_over, stages, stage, progress, settings)
+            _train(state, batches, epoch_steps, settings, schedule, progress, callbacks, is_over)
+        if progress.finished or callbacks.interruption.requested:
+            break
+    return progress
 
 
 def validate_start(state: TrainingState, settings: TrainingSettings, progress: Progress, callbacks: Callbacks) -> None:
@@ -96,7 +109,9 @@ def _train(
     schedule: Schedule,
     progress: Progress,
     callbacks: Callbacks,
-) -> Progress:
+    is_over: Callable[[], bool],
+) -> None:
+    """Trains to the end of a stage, of the run, or to an interruption."""
     skipped_in_a_row, saved_at = 0, progress.step
     limit, context = callbacks.limit, state.context
     progress.finished = finish_reason(progress, settings)
@@ -109,13 +124,14 @@ def _train(
         outcome = train_on_batch(state, batch, settings, rate, progress)
         progress.window.seconds += limit.clock() - started
         limit.count_update()
-        progress.position = batch.after
+        ends_stage = is_over()
+        progress.position = Position(batch.after.epoch + 1) if ends_stage and batch.after.index else batch.after
         is_updated = isinstance(outcome, StepResult)
         skipped_in_a_row = 0 if is_updated else skipped_in_a_row + 1
         if skipped_in_a_row >= epoch_steps:
             raise TrainingError(f"no batch of a whole epoch could be used; the last: {outcome}; check the data")
         _report(outcome, progress, rate, callbacks.report)
-        is_last = state.step >= last_step(progress, settings) or limit.must_stop(context)
+        is_last = ends_stage or state.step >= last_step(progress, settings) or limit.must_stop(context)
         is_among_best = False
         if (is_last or _is_due(settings.validate_every, progress, is_updated)) and not limit.is_over(context):
             is_among_best = _validate(progress, settings, callbacks)
@@ -129,11 +145,17 @@ def _train(
         if is_due and progress.step > saved_at:
             _save(state, progress, callbacks)
             saved_at = progress.step
+        if ends_stage:
+            break
         started = limit.clock()
     if progress.step > saved_at:
         _save(state, progress, callbacks)
     context.should_stop(callbacks.interruption)  # after a signal to one rank in the last step, all exit alike
-    return progress
+
+
+def _is_over(stages: Sequence[Stage], stage: int, progress: Progress, settings: TrainingSettings) -> bool:
+    """Whether the next update belongs to another stage."""
+    return current_stage(stages, progress, settings) != stage
 
 
 def _time_is_up(

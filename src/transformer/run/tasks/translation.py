@@ -14,12 +14,14 @@ from transformer.bundle.calibration import read_calibration
 from transformer.bundle.languages import language_entries, recorded_languages
 from transformer.data.augment.config import CHANGED
 from transformer.data.config import DataConfig
+from transformer.data.dataset import PairDataset
 from transformer.data.languages import identify_languages
 from transformer.data.prepare import Corpus, CorpusBuilder
 from transformer.data.progress import Progress
+from transformer.data.readers import Pair
 from transformer.decoding import Search
 from transformer.errors import ConfigError
-from transformer.evaluation.scores import corpus_scores
+from transformer.evaluation.scores import Score, corpus_scores
 from transformer.evaluation.tokenization import Tokenization, fitting_tokenization
 from transformer.models.kinds import EncoderDecoderConfig, ModelConfig
 from transformer.pipelines.translation.calibration import BEAM, MIN_LINES, calibrate_folder
@@ -66,13 +68,24 @@ class TranslationData(TaskData):
         for kind, pairs in self.corpus.changed_validation.items():
             losses = validation_loss(objective, pairs, settings.micro_batch_tokens, backend)
             values[f"{CHANGED}{kind}"] = losses["perplexity"]
-        translations = self._translations(model, settings, self._batches(settings))
-        references = [reference for _, reference in self.corpus.validation_text]
-        outputs = [translations[line] for line in range(len(references))]
-        scores = corpus_scores(outputs, references, self.tokenization)
+        outputs, scores = self._score(model, settings, self.corpus.validation, self.corpus.validation_text)
         values |= {score.name.lower(): score.value for score in scores}
         signatures = {score.name.lower(): score.signature for score in scores}
+        for name, (dataset, pairs) in self.corpus.further_validation.items():
+            losses = validation_loss(objective, dataset, settings.micro_batch_tokens, backend)
+            further = self._score(model, settings, dataset, pairs)[1]
+            values |= {f"{name}_{key}": value for key, value in losses.items()}
+            values |= {f"{name}_{score.name.lower()}": score.value for score in further}
         return Scores(values, signatures, outputs)
+
+    def _score(
+        self, model: nn.Module, settings: TrainingSettings, dataset: PairDataset, pairs: list[Pair]
+    ) -> tuple[list[str], list[Score]]:
+        """Returns translations of validation pairs, and their scores."""
+        batches = self._batches(settings, dataset)
+        translations = self._translations(model, settings, batches, [source for source, _ in pairs])
+        outputs = [translations[line] for line in range(len(pairs))]
+        return outputs, corpus_scores(outputs, [reference for _, reference in pairs], self.tokenization)
 
     def warm_up_validation(self, model: nn.Module, settings: TrainingSettings) -> None:
         """Translates the validation batch with the highest memory use, with all translations at their maximum length.
@@ -86,35 +99,43 @@ class TranslationData(TaskData):
             longest = int(lengths[lines].max())
             return len(lines) * (longest + min(longest + EXTRA_TOKENS, self.config.tgt_seq_len))
 
-        largest = max(self._batches(settings), key=positions)
+        largest = max(self._batches(settings, self.corpus.validation), key=positions)
         limit = min(int(lengths[largest].max()) + EXTRA_TOKENS, self.config.tgt_seq_len)
-        self._translations(model, settings, [largest], limit)
+        self._translations(model, settings, [largest], self._sources, limit)
 
     def sample_generation(self, model: nn.Module, settings: TrainingSettings) -> tuple[float, float]:
         """Implements `TaskData.sample_generation`: translations as long as the longest reference of a middle batch."""
-        batches = self._batches(settings)
+        batches = self._batches(settings, self.corpus.validation)
         lines = batches[len(batches) // 2]
         longest = int(self.corpus.validation.lengths[lines, 1].max())
-        self._translations(model, settings, [lines], min(longest, self.config.tgt_seq_len - 1))
+        self._translations(model, settings, [lines], self._sources, min(longest, self.config.tgt_seq_len - 1))
         n_pairs = len(self.corpus.validation_text)
         calibrated = 2 * min(n_pairs, CALIBRATION_LINES) if n_pairs >= MIN_LINES else 0
-        return float(len(batches)), CALIBRATION_COST * calibrated / len(lines)
+        further = (dataset for dataset, _ in self.corpus.further_validation.values())
+        n_batches = len(batches) + sum(len(self._batches(settings, dataset)) for dataset in further)
+        return float(n_batches), CALIBRATION_COST * calibrated / len(lines)
 
     def validation_positions(self) -> int:
-        """Implements `TaskData.validation_positions`: those of changed copies are included."""
-        changed = self.corpus.changed_validation.values()
-        return super().validation_positions() + sum(int(pairs.lengths.max(axis=1).sum()) for pairs in changed)
+        """Implements `TaskData.validation_positions`: those of changed copies and of stages are included."""
+        further = (dataset for dataset, _ in self.corpus.further_validation.values())
+        others = [*self.corpus.changed_validation.values(), *further]
+        return super().validation_positions() + sum(int(pairs.lengths.max(axis=1).sum()) for pairs in others)
 
-    def _batches(self, settings: TrainingSettings) -> list[NDArray[np.int64]]:
+    @property
+    def _sources(self) -> list[str]:
+        return [source for source, _ in self.corpus.validation_text]
+
+    def _batches(self, settings: TrainingSettings, dataset: PairDataset) -> list[NDArray[np.int64]]:
         """Returns the indices of validation lines, grouped into batches for translation."""
         batch_tokens = min(BATCH_TOKENS, settings.micro_batch_tokens)
-        return batches_longest_first(self.corpus.validation.lengths[:, 0], batch_tokens)
+        return batches_longest_first(dataset.lengths[:, 0], batch_tokens)
 
     def _translations(
         self,
         model: nn.Module,
         settings: TrainingSettings,
         batches: Sequence[NDArray[np.int64]],
+        sources: list[str],
         limit: int | None = None,
     ) -> dict[int, str]:
         """Translates the lines of the batches, by index; free memory is returned to the system before each batch.
@@ -123,9 +144,10 @@ class TranslationData(TaskData):
             model: Model of the run.
             settings: Settings of the training.
             batches: Indices of the lines that are translated together.
+            sources: Lines of the validation text.
             limit: Exact length of every translation; if None, translations end by themselves.
         """
-        longest, sources = self.corpus.report.longest_source, [source for source, _ in self.corpus.validation_text]
+        longest = self.corpus.report.longest_source
         search = Search(retry_degenerate=False, min_tokens=0 if limit is None else limit - 1)
         on_gpu = next(model.parameters()).device.type == "cuda"
         translator = Translator(
@@ -219,6 +241,6 @@ class TranslationTask(Task[EncoderDecoderConfig]):
         return TranslationData(
             config=config, text=tokenizers, objective=objective, train=corpus.train, validation=corpus.validation,
             rows=rows, facts=report.to_dict(), notes=corpus.notes, provenance=provenance, corpus=corpus,
-            tokenization=tokenization,
+            tokenization=tokenization, stages=corpus.stages,
             fallback_shares=dict(zip(("source", "target"), report.fallback_shares(), strict=True)),
         )  # fmt: skip

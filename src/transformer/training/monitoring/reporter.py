@@ -137,6 +137,12 @@ class Reporter:
         text = describe_scores(scores, "  ")
         self.log(f"step {step}  validation: {text}{'  (best)' if is_best else ''}")
 
+    def stage(self, step: int, name: str, *, is_entered: bool) -> None:
+        """Reports the stage of the next update; the metrics record it where it begins."""
+        if is_entered:
+            self._write("stage", {"step": step, "stage": name})
+        self.log(f"step {step}  stage {name}{'' if is_entered else ' continues'}")
+
     def refit(self, step: int, last: int) -> None:
         """Reports that a run whose time is limited was given another length, which the bar and the time left show."""
         self._write("refit", {"step": step, "max_steps": last})
