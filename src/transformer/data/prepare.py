@@ -199,6 +199,8 @@ class CorpusBuilder:
             counts.update(name=file.name, weight=file.weight)
         mix = tuple(ExampleGroup(file["kept"], file["weight"]) for file in report.files)
         stages = tuple(_stage(stage, report) for stage in self._settings.stages or ())
+        for file, group in zip(report.files, stages[0].mix if stages else (), strict=False):
+            file["weight"] = group.weight
         train = PairDataset(TokenStore(path / "train"), stages[0].mix if stages else mix, special_tokens)
 
         def dataset(name: str) -> PairDataset:

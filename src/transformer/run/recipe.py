@@ -210,7 +210,7 @@ def describe_recipe_problems(error: ValidationError, tree: Mapping[str, Any]) ->
         for section, keys in tree.items()
         if isinstance(keys, Mapping)
         for key, value in keys.items()
-        if isinstance(value, Mapping)
+        if isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value))
     ]
     return re.sub(r"(\S+) is not a known key", unknown_key, describe_problems(error, max_depth=2, tables=tables))
 

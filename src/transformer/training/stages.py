@@ -47,7 +47,7 @@ def stage_ends(stages: Sequence[Stage], settings: TrainingSettings) -> list[floa
 
     Shares are those of the run as it was first planned: a run that is extended extends its last stage.
     """
-    length, end, ends = min(settings.max_steps, settings.decay_steps), 0, list[float]()
+    length, end, ends = min(settings.max_steps, settings.decay_steps), 0.0, list[float]()
     for stage in stages[:-1]:
         end += stage.steps if stage.steps is not None else round((stage.share or 0.0) * length)
         ends.append(end)

@@ -105,7 +105,7 @@ def schedule_position(step: int, progress: Progress, settings: TrainingSettings)
     """Returns the step at which the schedule is read: it is stretched so that it ends when the run does."""
     refit = progress.refit
     if refit is None or refit.planned != settings.max_steps:
-        return step
+        return float(step)
     return refit.position + (step - refit.step) * (refit.planned - refit.position) / (refit.last - refit.step)
 
 

@@ -137,8 +137,8 @@ def test_the_chosen_size_is_trained_and_kept(
     """Catches a plan of another model than the one that was chosen, and a resumed run with the default one."""
     for preset, d_model in WIDTHS.items():
         monkeypatch.setitem(PRESETS, preset, {"d_model": d_model, "N": 1, "h": 2, "d_ff": 24})
-    common = {"dropout": 0.1, "vocab_size": 300, "epochs": 5}
-    sizes = CorpusSize(below_pairs=10, preset="mini", **common), CorpusSize(below_pairs=1e9, preset="small", **common)
+    small = CorpusSize(below_pairs=1e9, preset="small", dropout=0.1, vocab_size=300, epochs=5)
+    sizes = small.model_copy(update={"preset": "mini", "below_pairs": 10.0}), small
     monkeypatch.setattr("transformer.run.defaults.SIZES", sizes)
     monkeypatch.setattr("transformer.run.time_fit.best_size", lambda sizes: chosen if chosen in sizes else "mini")
     recipe = fitted_recipe(corpus, minutes=0.6).model_copy(update={"model": None})
