@@ -30,6 +30,7 @@ WRITERS = {
     "evaluate, report": ("evaluate --translations {few} --reference {few} --report {out}", "{out}"),
     "evaluate, output": ("evaluate {run} --source {source} --reference {target} --bootstrap 0 --output {out}", "{out}"),
     "translate": ("translate {run} --input {source} --output {out}", "{out}"),
+    "translate, document": ("translate {run} --input {po} --output {out}", "{out}"),
     "translate, alignment": ("translate {run} --input {source} --output /dev/null --alignment {out}", "{out}"),
     "translate, attention": ("translate {run} --input {few} --output /dev/null --attention {out}", "{out}"),
     "score": ("score {run} --source {source} --target {target} --output {out}", "{out}"),
@@ -63,6 +64,10 @@ def names(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path_factory: pyt
     folder = tmp_path_factory.mktemp("inputs")
     names = {"run": tiny_run, "source": digit_corpus[0], "target": digit_corpus[1]}
     names["few"] = write_lines(folder / "few", [source for source, _ in digit_pairs(40)])
+    names["po"] = folder / "app.po"
+    names["po"].write_text(
+        "\n".join(f'msgid "{source} {n}"\nmsgstr ""\n' for n, (source, _) in enumerate(digit_pairs(200)))
+    )
     names["recipe"], names["text_recipe"] = write_recipe(folder, digit_corpus), folder / "text.toml"
     names["text_recipe"].write_text(f'[data]\ntask = "language-model"\ntext = "{digit_corpus[0]}"\n')
     tokenizer = train_tokenizer(digit_corpus[0].read_text().splitlines(), TokenizerConfig(kind="characters"))

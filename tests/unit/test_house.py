@@ -28,6 +28,7 @@ ARROWS = {
     "kernels": set(),
     "evaluation": {"text"},
     "text": set(),
+    "documents": {"text"},
     "recipes": set(),
     "demo": set(),
     "transformer": {"blocks"},
@@ -44,8 +45,8 @@ ARROWS = {
         "blocks", "config", "data", "interfaces", "kernels", "runtime", "storage", "tokenizers", "transformer",
     },
     "pipelines": {
-        "blocks", "bundle", "config", "data", "decoding", "evaluation", "inference", "interfaces", "kernels", "models",
-        "options", "runtime", "text", "tokenizers", "transformer",
+        "blocks", "bundle", "config", "data", "decoding", "documents", "evaluation", "inference", "interfaces",
+        "kernels", "models", "options", "runtime", "storage", "text", "tokenizers", "transformer",
     },
     "inspection": {
         "blocks", "bundle", "config", "models", "pipelines", "reporting", "storage", "style", "text", "tokenizers",
@@ -59,9 +60,9 @@ ARROWS = {
     },
     "serving": {"bundle", "config", "decoding", "options", "pipelines", "runtime", "storage", "style", "text"},
     "cli": {
-        "bundle", "config", "data", "decoding", "demo", "evaluation", "inspection", "kernels", "models", "options",
-        "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding", "storage", "text",
-        "tokenizers", "training",
+        "bundle", "config", "data", "decoding", "demo", "documents", "evaluation", "inspection", "kernels", "models",
+        "options", "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding", "storage",
+        "text", "tokenizers", "training",
     },
     "__init__": {"errors", "options", "pipelines", "run", "transformer"},
     "__main__": {"cli"},

@@ -8,13 +8,23 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from select import select
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines, choose_format
 from transformer.cli.chunks import CHUNK_LINES, split_into_chunks, translate_chunks
 from transformer.cli.completion import complete_model
+from transformer.cli.documents import (
+    DocumentSettings,
+    check_documents,
+    count_segments,
+    find_documents,
+    refuse_document,
+    refuse_kind,
+    takes_documents,
+    translate_documents,
+)
 from transformer.cli.fields import option
 from transformer.cli.files import check_files
 from transformer.cli.formats import Format, formatter
@@ -59,9 +69,11 @@ InputOption = Annotated[
     Path | None, typer.Option("--input", help="text file, plain or compressed; standard input if not given")
 ]
 AsOption = Annotated[
-    Literal["auto", "text"],
+    str,
     typer.Option(
-        "--as", help="auto: refuse a file that is not plain text, such as HTML, PO or DOCX; text: take any file"
+        "--as",
+        help="format of the file: auto (default; by name and content), text (line by line, any file), or that of a "
+        "document, which is translated in place: po, md, srt, vtt, json",
     ),
 ]
 OutputOption = Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")]
@@ -86,6 +98,7 @@ PrefixOption = Annotated[
 
 
 @takes_verbosity
+@takes_documents
 @takes_terminology
 @takes_loading
 @takes_search
@@ -113,12 +126,14 @@ def translate(
     search: Search,
     terms: "TerminologyOptions",
     sharding: ShardingOptions,
+    documents: DocumentSettings,
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
 
     A line with more sentences than the lines that the model was trained on is split at sentence ends, and a sentence
     that is too long is cut. Notes for readers go to standard error; they end with the last line.
-    Standard input is translated as it arrives.
+    Standard input is translated as it arrives. A document (PO, Markdown, SRT, WebVTT, JSON) is
+    translated in place, and so is a folder of them.
 
     Example: transformer translate runs/first "A man sleeps." "Two dogs run."
     """
@@ -127,46 +142,79 @@ def translate(
     shortlist, task = loading.options.get("shortlist"), loading.options.get("task", "")
     seed = search.sampling and search.sampling.seed
     format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence, seed=seed)
-    outputs = [None if sharding else output_path, alignment, attention]
-    check_files([input_path, prefix, shortlist, *terms.files], outputs)
-    takes_any = as_kind == "text"
-    if input_path is not None and not takes_any:
-        refuse_document(input_path)
-
-    from transformer.runtime.allocator import freeze_gc
-
-    if n_best is not None:
-        search = replace(search, n_best=n_best)
+    is_dry = documents.dry_run
+    as_document = find_documents(input_path, output_path, as_kind, are_counted=is_dry) if lines is None else []
+    own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
+    if as_document:
+        line_options = {"--n-best": n_best, "--format": output_format or as_json, "--shards": bool(sharding)}
+        line_options |= {"--invalid-utf8": invalid == "replace", **own_files}
+        check_documents(as_document, [shortlist, *terms.files], line_options)
+    else:
+        documents.refuse()
+        outputs = [None if sharding else output_path, alignment, attention]
+        check_files([input_path, prefix, shortlist, *terms.files], outputs)
+        if input_path is not None and as_kind != "text":
+            refuse_document(input_path)
+    if is_dry:
+        count_segments(as_document, documents)
+        return
+    search = search if n_best is None else replace(search, n_best=n_best)
     languages = {
         "source_language": language_of("--source-language", source_language),
         "target_language": language_of("--target-language", target_language),
     }
     if sharding:
-        own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
         output = OutputFormat(chosen, n_best, min_confidence)
         job = ShardedTranslation(model, search, loading, terms.terminology, languages, output, invalid)
         job.run(sharding, sharding.check(input_path, output_path, own_files), MAX_INPUT_CHARACTERS)
         return
     with ExitStack() as files:
         notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))
-        translator = loading.translator(model, search, terminology=terms.terminology, **languages)
-        if min_confidence is not None and translator.confidence_model(translator.search) is None:
-            raise ConfigError(
-                f"--min-confidence needs a confidence, which {model} has not for this search; see transformer calibrate"
-            )
-        freeze_gc()
-        files.callback(translator.close)  # also ends unfinished work if the output is no longer read
+        translator = _load(files, model, loading, search, terms, languages, min_confidence)
+        if as_document:
+            translate_documents(translator, as_document, documents.options(min_confidence), notes, verbose=verbose)
+            return
         sink = files.enter_context(open_output(output_path))
         side_outputs = _side_outputs(files, alignment, attention, task)
         notes.say(translator.description)
         done = None if quiet else files.enter_context(_progress(input_path, output_path))
         if lines is None and input_path is None:
             prompt_on_terminal("type a line to translate; Ctrl-D ends")
-        chunks = _chunks(input_path, invalid, takes_any=takes_any) if lines is None else split_into_chunks(iter(lines))
+        chunks = (
+            _chunks(input_path, invalid, takes_any=as_kind == "text")
+            if lines is None
+            else split_into_chunks(iter(lines))
+        )
         translated = translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
         language = "" if quiet or task else translator.config.source_language
         check = files.enter_context(check_language(language, notes))
         _write_translations(translator, translated, sink, format_line, side_outputs, notes, check)
+
+
+def _load(
+    files: ExitStack,
+    model: Path,
+    loading: "Loading",
+    search: Search,
+    terms: "TerminologyOptions",
+    languages: dict[str, str | None],
+    min_confidence: float | None,
+) -> "Translator":
+    """Loads the translator, which is closed with the other files.
+
+    Raises:
+        ConfigError: A lowest confidence is asked for, but the model has none.
+    """
+    from transformer.runtime.allocator import freeze_gc
+
+    translator = loading.translator(model, search, terminology=terms.terminology, **languages)
+    if min_confidence is not None and translator.confidence_model(translator.search) is None:
+        raise ConfigError(
+            f"--min-confidence needs a confidence, which {model} has not for this search; see transformer calibrate"
+        )
+    freeze_gc()
+    files.callback(translator.close)  # also ends unfinished work if the output is no longer read
+    return translator
 
 
 def _write_translations(
@@ -269,35 +317,6 @@ def _side_outputs(files: ExitStack, alignment: Path | None, attention: Path | No
     if attention is not None:
         side_outputs.append(files.enter_context(AttentionFile(files.enter_context(open_output(attention)))).add)
     return side_outputs
-
-
-def refuse_document(path: Path) -> None:
-    """Refuses a file that is not plain text, whose markup would be translated and lost.
-
-    Raises:
-        DataError: It is a document, an archive or the like, or it cannot be read.
-    """
-    from transformer.text.document_kinds import HEAD_BYTES
-    from transformer.text.lines import open_bytes
-
-    if path.is_file():  # the beginning of a pipe can be read only once
-        with open_bytes(path) as stream:
-            refuse_kind(stream.read(HEAD_BYTES), str(path))
-
-
-def refuse_kind(head: bytes, name: str) -> None:
-    """Refuses what does not begin as plain text.
-
-    Raises:
-        DataError: It is a document, an archive or the like.
-    """
-    from transformer.text.document_kinds import document_kind
-
-    if kind := document_kind(head):
-        raise DataError(
-            f"{name} is {kind}, not plain text, and translating it line by line would spoil it; "
-            "give its sentences as text, one per line, or insist with --as text"
-        )
 
 
 def invalid_choice(value: str) -> "Invalid":

@@ -46,6 +46,12 @@ TRANSLATE = ("translate {model} --input {text}", "score {model} --source {text} 
              "evaluate {model} --source {text} --reference {text} --bootstrap 0",
              "shortlist {model} --source {text} --target {text} --output {out}",
              "train --source {text} --target {text} --from {model} --run {out} --set training.max_steps=1")  # fmt: skip
+DOCUMENTS = {
+    "po": 'msgid ""\nmsgstr "Language: de\\n"\n\n#, c-format\nmsgid "one %d"\nmsgid_plural "two %d"\nmsgstr[0] ""\n',
+    "md": "# one *two*\n\n- [three](a) `b`\n  four\n\n| one | two |\n|---|---|\n| $x$ | three |\n",
+    "srt": "1\n00:00:01,000 --> 00:00:02,000\n<i>one</i>\n\n2\n00:00:02,100 --> 00:00:03,000\n- two\n- three\n",
+    "json": '{"a": "one {x}", "b": ["{n, plural, one {# two} other {# threes}}", 1, "\\u00e9 two"]}\n',
+}
 READERS: dict[str, tuple[str, ...]] = {
     "transformer": TRANSLATE, "t5": TRANSLATE, "marian": TRANSLATE[:5],
     **dict.fromkeys(
@@ -116,6 +122,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         folder, (paths["source"], paths["target"]), max_steps=1, validate_every=1, save_every=1
     )
     paths["glossary"] = write_lines(folder / "glossary", ["one\t1", "two\t2"])
+    for name, text in DOCUMENTS.items():
+        paths[name] = folder / f"document.{name}"
+        paths[name].write_text(text, encoding="utf-8")
     return paths
 
 
@@ -191,6 +200,7 @@ CORPUS_COMMANDS = {
     "glossary": ("translate {transformer} --input {text} --glossary {mutated}",
                  "translate {transformer} --input {text} --ban {mutated}",
                  "translate {transformer} --input {text} --shortlist {mutated}"),
+    **dict.fromkeys(("po", "md", "srt", "json"), ("translate {transformer} --input {mutated} --output {out}",)),
     "recipe": ("train {mutated} --run {out} --set training.max_steps=1", "prepare {mutated} --output {out}"),
 }  # fmt: skip
 

@@ -3,13 +3,16 @@
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Unpack, overload
 
 import torch
 
 from transformer.decoding import Search, SearchOptions, SharedModels, Shortlist, keep_tokens, make_retokenizer
+from transformer.documents.formats import format_of
 from transformer.errors import ConfigError
 from transformer.pipelines.texts import texts_of
+from transformer.pipelines.translation import documents
 from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assemble import Assembler
 from transformer.pipelines.translation.checks import CheckedLine, Checker
@@ -240,6 +243,24 @@ class Translator:
         """
         pending = self.begin(lines, prefixes, first_line, search=search, terminology=terminology)
         return self.finish(pending, done)
+
+    def translate_file(
+        self, path: Path | str, output: Path | str, form: str = "auto", **options: Unpack[documents.DocumentArguments]
+    ) -> documents.DocumentReport:
+        """Translates the text of a document in place, and writes the document to another file, whole or not at all.
+
+        Args:
+            path: Document.
+            output: File to write; it may be the document if the format holds the source beside the translation.
+            form: Name of the format, e.g. "po"; "auto" tells it by name and content.
+            **options: Fields of `DocumentOptions`, e.g. `mark="none"`.
+
+        Raises:
+            DataError: The document cannot be read, or is not of a known format.
+            OutputError: The output cannot be written.
+        """
+        chosen = format_of(Path(path), form), documents.DocumentOptions(**options)
+        return documents.translate_file(self, Path(path), Path(output), *chosen)
 
     def begin(
         self,

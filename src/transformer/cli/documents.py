@@ -1,0 +1,331 @@
+"""Documents in `transformer translate`: files whose text is translated in place, one by one or a folder of them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from transformer.cli.fields import takes
+from transformer.cli.files import check_files, check_new_folder, check_readable
+from transformer.cli.notes import Notes
+from transformer.cli.outputs import open_output
+from transformer.cli.progress import progress_bar_beside
+from transformer.errors import ConfigError, DataError, OutputError
+
+if TYPE_CHECKING:
+    from transformer.documents.document import Document
+    from transformer.documents.formats import Format
+    from transformer.pipelines.translation.documents import DocumentOptions, DocumentReport
+    from transformer.pipelines.translation.results import Translation
+    from transformer.pipelines.translation.translator import Translator
+
+MAX_SHOWN = 10
+"""Maximum number of problems that are named without --verbose."""
+
+
+@dataclass(frozen=True)
+class DocumentSettings:
+    """Options of the command line for documents.
+
+    Attributes:
+        translate_all: Whether segments that have a translation are translated anew.
+        fuzzy: Whether translations that are to be reviewed are replaced.
+        mark: Which machine translations are marked for review; None if it was not given.
+        dry_run: Whether segments are only counted.
+    """
+
+    translate_all: bool = False
+    fuzzy: bool = False
+    mark: Literal["all", "unsure", "none"] | None = None
+    dry_run: bool = False
+
+    def refuse(self) -> None:
+        """Checks that no option for documents was given, as the input is text.
+
+        Raises:
+            ConfigError: One was given.
+        """
+        options = {"--all": self.translate_all, "--fuzzy": self.fuzzy, "--mark": self.mark, "--dry-run": self.dry_run}
+        for name, value in options.items():
+            if value:
+                raise ConfigError(f"{name} is for documents, but the input is text; leave it out")
+
+    def options(self, min_confidence: float | None = None) -> "DocumentOptions":
+        """Returns the options of the translation."""
+        from transformer.pipelines.translation.documents import DocumentOptions
+
+        return DocumentOptions(not self.translate_all, self.fuzzy, self.mark or "all", min_confidence)
+
+
+def settings_of(
+    translate_all: Annotated[
+        bool,
+        typer.Option(
+            "--all/--only-untranslated", help="translate anew what has a translation in the file; default: keep"
+        ),
+    ] = False,
+    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="replace translations that the file marks as fuzzy")] = False,
+    mark: Annotated[
+        Literal["all", "unsure", "none"] | None,
+        typer.Option(
+            help="translations to mark for review where the format can, e.g. as fuzzy: all (default), unsure or none"
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="count segments and words of documents, and translate nothing")
+    ] = False,
+) -> DocumentSettings:
+    """Builds the settings from the command line."""
+    return DocumentSettings(translate_all, fuzzy, mark, dry_run)
+
+
+takes_documents = takes("documents", settings_of, "Documents")
+"""Decorator that adds the options of `settings_of`, for the parameter `documents`."""
+
+
+@dataclass(frozen=True)
+class DocumentFile:
+    """A document to translate.
+
+    Attributes:
+        path: File to read.
+        output: File to write; None is standard output.
+        form: Format.
+    """
+
+    path: Path
+    output: Path | None
+    form: "Format"
+
+
+def find_documents(
+    input_path: Path | None, output: Path | None, name: str, *, are_counted: bool = False
+) -> list[DocumentFile]:
+    """Returns the documents that an input names; none if it is text to translate line by line.
+
+    Args:
+        input_path: File or folder; None is standard input.
+        output: File or folder to write; None is standard output.
+        name: Value of --as.
+        are_counted: Whether the documents are only counted, so that a folder needs no output.
+
+    Raises:
+        ConfigError: The format is unknown, or a folder has no place to be written to.
+        DataError: A file cannot be read, or a folder has no document.
+    """
+    if name == "text":
+        return []
+    from transformer.documents.formats import find_format, format_named
+
+    form = None if name == "auto" else format_named(name)
+    if input_path is None:
+        if form is not None:
+            raise ConfigError(f"--as {name} needs a file; add --input FILE")
+        return []
+    check_readable(input_path, may_be_folder=True)
+    if input_path.is_dir():
+        return _documents_of_folder(input_path, output or (input_path if are_counted else None), form)
+    if form is None and input_path.is_file():  # the beginning of a pipe can be read only once
+        form = find_format(input_path, _head(input_path))
+    return [DocumentFile(input_path, output, form)] if form else []
+
+
+def _documents_of_folder(folder: Path, output: Path | None, form: "Format | None") -> list[DocumentFile]:
+    from transformer.documents.formats import FORMATS, find_format
+
+    if output is None:
+        raise ConfigError(f"{folder} is a folder; name one for the translations with --output")
+    if output.is_file():
+        raise OutputError(output, "it is a file, but the input is a folder", "choose another folder")
+    check_new_folder(output, may_be_used=True)
+    is_inside = output.resolve() != folder.resolve()
+    documents = [
+        DocumentFile(path, output / path.relative_to(folder), chosen)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and not (is_inside and path.resolve().is_relative_to(output.resolve()))
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and (chosen := find_format(path, _head(path)))
+        and form in (None, chosen)
+    ]
+    if not documents:
+        names = ", ".join(sorted(suffix for known in FORMATS for suffix in known.suffixes))
+        raise DataError(f"{folder} has no document of a known format ({names}); check the path")
+    return documents
+
+
+def _head(path: Path) -> bytes:
+    from transformer.text.document_kinds import HEAD_BYTES
+
+    with path.open("rb") as file:
+        return file.read(HEAD_BYTES)
+
+
+def check_documents(
+    documents: Sequence[DocumentFile], files: Sequence[Path | None], line_options: Mapping[str, object]
+) -> None:
+    """Checks files and options before a model is loaded. A document that holds both languages may replace itself.
+
+    Args:
+        documents: Documents.
+        files: Further files to read.
+        line_options: Values of options that need lines of text, by name.
+
+    Raises:
+        ConfigError: An option needs lines of text.
+        DataError: A file cannot be read, or a document would be overwritten.
+        OutputError: An output cannot be written.
+    """
+    for name, value in line_options.items():
+        if value:
+            raise ConfigError(f"{name} needs lines of text, but the input is a document; leave it out or add --as text")
+    file = documents[0]
+    replaces_itself = file.form.holds_translations and file.output and file.output.exists()
+    is_same = replaces_itself and file.output.samefile(file.path)  # pyright: ignore[reportOptionalMemberAccess]
+    check_files([*files] if is_same else [file.path, *files], [file.output] if len(documents) == 1 else [])
+
+
+def refuse_document(path: Path) -> None:
+    """Refuses a file that is not plain text, whose markup would be translated and lost.
+
+    Raises:
+        DataError: It is a document, an archive or the like, or it cannot be read.
+    """
+    from transformer.text.document_kinds import HEAD_BYTES
+    from transformer.text.lines import open_bytes
+
+    if path.is_file():  # the beginning of a pipe can be read only once
+        with open_bytes(path) as stream:
+            refuse_kind(stream.read(HEAD_BYTES), str(path))
+
+
+def refuse_kind(head: bytes, name: str) -> None:
+    """Refuses what does not begin as plain text.
+
+    Raises:
+        DataError: It is a document, an archive or the like.
+    """
+    from transformer.text.document_kinds import document_kind
+
+    if kind := document_kind(head):
+        raise DataError(
+            f"{name} is {kind}, not plain text, and translating it line by line would spoil it; "
+            "give its sentences as text, one per line, or insist with --as text"
+        )
+
+
+def count_segments(documents: Sequence[DocumentFile], settings: DocumentSettings) -> None:
+    """Prints how many segments and words of each document would be translated.
+
+    Raises:
+        DataError: A document cannot be read.
+    """
+    from transformer.pipelines.translation.documents import count_words
+
+    options, totals = settings.options(), [0, 0, 0]
+    for file, document in _read(documents):
+        selected = [segment for segment in document.segments if options.selects(segment)]
+        counts = [len(selected), sum(map(count_words, selected)), len(document.segments) - len(selected)]
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+        _print_counts(str(file.path), counts)
+    if len(documents) > 1:
+        _print_counts(f"{len(documents):,} documents", totals)
+
+
+def _print_counts(name: str, counts: Sequence[int]) -> None:
+    segments = "segment" if counts[0] == 1 else "segments"
+    typer.echo(f"{name}: {counts[0]:,} {segments} to translate ({counts[1]:,} words), {counts[2]:,} to keep")
+
+
+def _read(documents: Sequence[DocumentFile]) -> "Iterator[tuple[DocumentFile, Document]]":
+    from transformer.documents.formats import read_document
+
+    for file in documents:
+        yield file, read_document(file.path, file.form)
+
+
+def translate_documents(
+    translator: "Translator",
+    documents: Sequence[DocumentFile],
+    options: "DocumentOptions",
+    notes: Notes,
+    *,
+    verbose: bool,
+) -> None:
+    """Translates documents and prints what became of their segments.
+
+    In a folder, a document that cannot be translated is named, and the others are translated.
+
+    Args:
+        translator: Translator of the documents.
+        documents: Documents.
+        options: Which segments are translated, and how they are marked.
+        notes: Collector of the notes.
+        verbose: Whether all problems are named.
+
+    Raises:
+        DataError: A document cannot be translated.
+        OutputError: A document cannot be written.
+    """
+    from transformer.pipelines.translation.documents import DocumentReport, line_translator
+
+    total, failures = DocumentReport(), 0
+    with progress_bar_beside(documents[0].output, "lines", _count_lines(documents, options)) as advance:
+        translate = line_translator(translator, advance)
+        for file in documents:
+            try:
+                report = _translate(translator, file, options, translate)
+            except DataError as error:
+                if len(documents) == 1:
+                    raise
+                notes.say(f"left out: {error}")
+                failures += 1
+                continue
+            total.add(report)
+            if len(documents) > 1:
+                notes.say(f"{file.path}: {report}")
+    shown = len(total.problems) if verbose else MAX_SHOWN
+    for place, problem in total.problems[:shown]:
+        notes.say(f"{place}: {problem}")
+    if (n_more := total.unsure + total.refused - shown) > 0:
+        notes.say(f"{n_more:,} more segments are unsure or left untranslated (--verbose names them)")
+    notes.say(f"{f'{total.documents:,} documents, ' if len(documents) > 1 else ''}{total}")
+    if failures:
+        raise DataError(f"{failures:,} of {len(documents):,} documents were left out; see the notes above")
+
+
+def _translate(
+    translator: "Translator",
+    file: DocumentFile,
+    options: "DocumentOptions",
+    translate: "Callable[[Sequence[str]], Sequence[Translation]]",
+) -> "DocumentReport":
+    from transformer.pipelines.translation.documents import translate_file, translated_content
+
+    if file.output is None:
+        content, report = translated_content(translator, file.path, file.form, options, translate)
+        with open_output(None) as sink:
+            sink.write(content)
+        return report
+    try:
+        file.output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(file.output.parent, error.strerror or "it cannot be made", "choose another folder") from error
+    return translate_file(translator, file.path, file.output, file.form, options, translate)
+
+
+def _count_lines(documents: Sequence[DocumentFile], options: "DocumentOptions") -> int:
+    """Returns the number of lines to translate; a document that cannot be read has none."""
+    from transformer.documents.formats import read_document
+    from transformer.pipelines.translation.documents import pieces_of
+
+    total = 0
+    for file in documents:
+        try:
+            document = read_document(file.path, file.form)
+        except DataError:
+            continue
+        total += sum(len(pieces_of(segment)) for segment in document.segments if options.selects(segment))
+    return total

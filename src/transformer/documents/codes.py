@@ -1,0 +1,162 @@
+"""Inline codes: what stands within a text and is not translated, such as bold print or a placeholder.
+
+The translator sees a stand-in for each code, which it keeps. This is a short tag (`<x0>`)
+for markup and a numbered one (`%1$s`, `%1$d`) for placeholders. See `docs/decisions/0093-one-markup-parser.md`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+MAX_CODES: Final = 1000
+"""Number of codes above which a text is not translated."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """An inline code.
+
+    Attributes:
+        source: The code as written in the file.
+        kind: "start" and "end" of a pair that encloses text, "empty" for markup that stands alone, "value" for a
+            placeholder of a text, or "count" for a placeholder of a number.
+        pair: Key that the two codes of a pair have in common.
+    """
+
+    source: str
+    kind: Literal["start", "end", "empty", "value", "count"]
+    pair: str = ""
+
+
+@dataclass(frozen=True)
+class CodedText:
+    """A text with stand-ins for its codes.
+
+    Attributes:
+        text: Text that is translated.
+        codes: Code of each stand-in, in order; each stand-in occurs once in the text.
+        has_too_many: Whether the text has more codes than are translated; it has no stand-ins then.
+    """
+
+    text: str
+    codes: Mapping[str, Code] = field(default_factory=dict[str, Code])
+    has_too_many: bool = False
+
+    def problem(self, translation: str) -> str:
+        """Describes what a translation does wrong with the codes; empty if every code occurs once and pairs nest."""
+        if not self.codes:
+            return ""
+        stand_ins = [part for number, part in enumerate(self._pattern().split(translation)) if number % 2]
+        counts = Counter(stand_ins)
+        for stand_in, code in self.codes.items():
+            if counts[stand_in] != 1:
+                return f"the translation {'repeats' if counts[stand_in] else 'lacks'} {code.source!r:.60}"
+        if empty := self._empty_pairs(translation) - self._empty_pairs(self.text):
+            return f"the translation leaves {self.codes[min(empty)].source!r:.60} empty"
+        open_pairs: list[str] = []
+        for code in map(self.codes.__getitem__, stand_ins):
+            if code.kind == "start":
+                open_pairs.append(code.pair)
+            elif code.kind == "end" and (not open_pairs or open_pairs.pop() != code.pair):
+                return f"the translation misplaces {code.source!r:.60}"
+        return ""
+
+    def _empty_pairs(self, translation: str) -> set[str]:
+        """Returns the stand-ins of start codes that their end follows at once, without any text or code."""
+        pieces = self._pattern().split(translation)
+        pairs = zip(pieces[1::2], pieces[2::2], pieces[3::2], strict=False)
+        return {
+            first
+            for first, text, second in pairs
+            if not text.strip()
+            and self.codes[first].kind == "start"
+            and self.codes[first].pair == self.codes[second].pair
+        }
+
+    def restore(self, translation: str, escape: Callable[[str], str] = str) -> str:
+        """Returns a translation as it is written in the file.
+
+        Args:
+            translation: Translation with all stand-ins, see `problem`.
+            escape: Function that escapes the text between codes.
+        """
+        parts = self.split(translation)
+        return "".join(part.source if isinstance(part, Code) else escape(part) for part in parts)
+
+    def split(self, translation: str) -> list[str | Code]:
+        """Splits a translation into its texts and codes."""
+        if not self.codes:
+            return [translation]
+        parts = enumerate(self._pattern().split(translation))
+        return [self.codes[part] if number % 2 else part for number, part in parts]
+
+    def order(self, translation: str) -> list[str]:
+        """Returns the stand-ins in the order of a translation."""
+        return self._pattern().findall(translation) if self.codes else []
+
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(f"({'|'.join(map(re.escape, self.codes))})")
+
+
+def coded_text(parts: Sequence[str | Code]) -> CodedText:
+    """Returns a text with stand-ins for its codes.
+
+    Start and end codes without their counterpart become codes that stand alone. A placeholder beside a letter gets a
+    short tag, which may stand within a word.
+
+    Args:
+        parts: Texts, unescaped, and the codes between them, in order.
+    """
+    literal = "".join(part for part in parts if isinstance(part, str))
+    prefix, first = "x", 1
+    while re.search(rf"</?{prefix}\d", literal):
+        prefix += "x"
+    while f"%{first}$" in literal:
+        first += 10 * MAX_CODES
+    codes = [part for part in parts if isinstance(part, Code)]
+    if len(codes) > MAX_CODES:
+        return CodedText("".join(part if isinstance(part, str) else part.source for part in parts), has_too_many=True)
+    pairs = _complete_pairs(codes)
+    numbers: dict[str, int] = {}
+    n_placeholders = 0
+    text, mapping = list[str](), dict[str, Code]()
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            text.append(part)
+            continue
+        if part.kind in ("value", "count") and not _touches_word(parts, index):
+            stand_in = f"%{first + n_placeholders}${'d' if part.kind == 'count' else 's'}"
+            n_placeholders += 1
+        elif part.pair in pairs:
+            number = numbers.setdefault(part.pair, len(numbers))
+            stand_in = f"<{'/' * (part.kind == 'end')}{prefix}{number}>"
+        else:
+            part = replace(part, kind="empty", pair="")
+            number = numbers.setdefault(f"\0{len(numbers)}", len(numbers))
+            stand_in = f"<{prefix}{number}/>"
+        mapping[stand_in] = part
+        text.append(stand_in)
+    return CodedText("".join(text), mapping)
+
+
+def _touches_word(parts: Sequence[str | Code], index: int) -> bool:
+    """Whether a letter or digit stands beside a code, as in `file%s`, so that a word cannot hide it."""
+    texts = parts[index - 1] if index else "", parts[index + 1] if index + 1 < len(parts) else ""
+    before, after = ("" if isinstance(text, Code) else text for text in texts)
+    return before[-1:].isalnum() or after[:1].isalnum()
+
+
+def _complete_pairs(codes: Sequence[Code]) -> set[str]:
+    """Returns the keys of the pairs that have a start followed by an end, and enclose whole pairs alone."""
+    complete: set[str] = set()
+    open_pairs: list[str] = []
+    for code in codes:
+        if code.kind == "start" and code.pair:
+            open_pairs.append(code.pair)
+        elif code.kind == "end" and code.pair in open_pairs:
+            while open_pairs.pop() != code.pair:
+                pass
+            complete.add(code.pair)
+    return complete
