@@ -151,12 +151,12 @@ def _touches_word(parts: Sequence[str | Code], index: int) -> bool:
 def _complete_pairs(codes: Sequence[Code]) -> set[str]:
     """Returns the keys of the pairs that have a start followed by an end, and enclose whole pairs alone."""
     complete: set[str] = set()
-    open_pairs: list[str] = []
+    open_pairs: dict[str, None] = {}
     for code in codes:
         if code.kind == "start" and code.pair:
-            open_pairs.append(code.pair)
+            open_pairs[code.pair] = None
         elif code.kind == "end" and code.pair in open_pairs:
-            while open_pairs.pop() != code.pair:
+            while open_pairs.popitem()[0] != code.pair:
                 pass
             complete.add(code.pair)
     return complete

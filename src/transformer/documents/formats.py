@@ -49,6 +49,9 @@ FORMATS: Final = (
     Format("json", (".json", ".arb"), "a JSON file", "json_messages"),
     Format("srt", (".srt",), "an SRT file", "subtitles"),
     Format("vtt", (".vtt",), "a WebVTT file", "subtitles"),
+    Format("html", (".html", ".htm", ".xhtml"), "an HTML page", "html"),
+    Format("xliff", (".xlf", ".xliff"), "an XLIFF file", "xliff", holds_translations=True),
+    Format("xml", (".xml",), "an XML file", "xml"),
 )  # fmt: skip
 """All formats; one whose module is heavy to import is imported when it is used."""
 

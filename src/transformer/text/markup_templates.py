@@ -56,10 +56,10 @@ def markup_template(text: str, language: str, markup: Markup) -> Template:
         markup: How it is read.
     """
     tokens = markup_tokens(text, markup.kind)
-    tokens = _keep_ignored(tokens, markup)
+    tokens = keep_ignored(tokens, markup)
     if markup.kind == "html":
-        tokens = _separate_lines(tokens)
-    splitting = _splitting_names(tokens, markup)
+        tokens = separate_lines(tokens)
+    splitting = splitting_names(tokens, markup)
     parts: list[str | Unit] = []
     block: list[Token] = []
     for token in tokens:
@@ -71,7 +71,7 @@ def markup_template(text: str, language: str, markup: Markup) -> Template:
     return Template(parts + _block_parts(block, language))
 
 
-def _separate_lines(tokens: Sequence[Token]) -> list[Token]:
+def separate_lines(tokens: Sequence[Token]) -> list[Token]:
     """Makes tokens of the line ends within elements that show them."""
     separated: list[Token] = []
     depth = 0
@@ -85,7 +85,7 @@ def _separate_lines(tokens: Sequence[Token]) -> list[Token]:
     return separated
 
 
-def _keep_ignored(tokens: Sequence[Token], markup: Markup) -> list[Token]:
+def keep_ignored(tokens: Sequence[Token], markup: Markup) -> list[Token]:
     """Replaces each element whose contents are not translated by one token."""
     ignored = markup.ignored | (IGNORED_ELEMENTS if markup.kind == "html" else frozenset())
     partners = matching_tags(tokens)
@@ -105,7 +105,7 @@ def _keep_ignored(tokens: Sequence[Token], markup: Markup) -> list[Token]:
     return kept
 
 
-def _splitting_names(tokens: Sequence[Token], markup: Markup) -> frozenset[str]:
+def splitting_names(tokens: Sequence[Token], markup: Markup) -> frozenset[str]:
     """Returns the names of the elements whose tags end a sentence."""
     if markup.kind == "html":
         return (BLOCK_ELEMENTS | markup.splitting) - markup.non_splitting
@@ -137,7 +137,7 @@ def _block_parts(block: Sequence[Token], language: str) -> list[str | Unit]:
     is_text = [token.kind == "text" and bool(token.source.strip()) for token in block]
     if not any(is_text):
         return ["".join(token.source for token in block)]
-    first, last = _trimmed(block, is_text)
+    first, last = trim_block(block, is_text)
     return [
         "".join(token.source for token in block[:first]),
         *_unit_parts(block[first:last], language),
@@ -145,7 +145,7 @@ def _block_parts(block: Sequence[Token], language: str) -> list[str | Unit]:
     ]
 
 
-def _trimmed(block: Sequence[Token], is_text: Sequence[bool]) -> tuple[int, int]:
+def trim_block(block: Sequence[Token], is_text: Sequence[bool]) -> tuple[int, int]:
     """Returns the range of a block without the markup at its ends, such that no element is cut."""
     partners = matching_tags(block)
     ends = set(partners.values())

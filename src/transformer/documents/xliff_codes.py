@@ -1,0 +1,64 @@
+"""Inline elements of XLIFF 1.2 (Sec. 2.3) and 2.1 (Sec. 4.3): those in pairs, and those whose contents stay."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from transformer.documents.attributes import attribute_of
+from transformer.documents.passages import Piece
+from transformer.documents.xml_scanner import CDATA, local_name
+from transformer.text.markup import Token, matching_tags
+
+_WHOLE: Final = frozenset(["ph", "it", "bpt", "ept", "data"])
+"""Elements whose contents are codes of the original format."""
+_STARTS: Final = frozenset(["bpt", "bx", "sc", "sm"])
+_ENDS: Final = frozenset(["ept", "ex", "ec", "em"])
+_KEYS: Final = {"bpt": ("rid", "id"), "bx": ("rid", "id"), "sc": ("id",), "sm": ("id",)}
+_END_KEYS: Final = {"ept": ("rid", "id"), "ex": ("rid", "id"), "ec": ("startref", "id"), "em": ("startref",)}
+
+
+def content_pieces(tokens: Sequence[Token], start: int) -> list[Piece]:
+    """Returns the pieces of the content of a `source`; none if it has no text outside of codes.
+
+    Args:
+        tokens: Tokens of the content.
+        start: Position of the content in the file, in characters.
+    """
+    partners = matching_tags(tokens)
+    pairs = {index: f"element {begin}" for begin, end in partners.items() for index in (begin, end)}
+    pieces: list[Piece] = []
+    index, position = 0, start
+    while index < len(tokens):
+        token = tokens[index]
+        last = index
+        if token.kind == "start" and _is_whole(token):
+            last = partners.get(index, index)
+        length = sum(len(inner.source) for inner in tokens[index : last + 1])
+        pieces.append(_piece(token, position, position + length, pairs.get(index, ""), is_whole=last > index))
+        position += length
+        index = last + 1
+    return pieces if any(piece.kind == "text" for piece in pieces) else []
+
+
+def _is_whole(token: Token) -> bool:
+    """Whether an element is one code with its content."""
+    name = local_name(token.name)
+    is_kept = name == "mrk" and (
+        attribute_of(token, "translate") == "no" or attribute_of(token, "mtype") in ("protected", "x-protected")
+    )
+    return name in _WHOLE or is_kept
+
+
+def _piece(token: Token, start: int, end: int, pair: str, *, is_whole: bool) -> Piece:
+    name = local_name(token.name)
+    if token.kind == "text":
+        return Piece(start, end, "text")
+    if token.source.startswith(CDATA[0]) or token.kind == "other":
+        return Piece(start, end, "empty")
+    if name in _STARTS or name in _ENDS:
+        keys = _KEYS[name] if name in _STARTS else _END_KEYS[name]
+        key = next(filter(None, (attribute_of(token, key) for key in keys)), "")
+        family = name if name in _STARTS else {"ept": "bpt", "ex": "bx", "ec": "sc", "em": "sm"}[name]
+        return Piece(start, end, "start" if name in _STARTS else "end", f"{family} {key}" if key else "")
+    if is_whole or token.kind == "empty" or not pair:
+        return Piece(start, end, "empty")
+    return Piece(start, end, "start" if token.kind == "start" else "end", pair)
