@@ -52,6 +52,9 @@ FORMATS: Final = (
     Format("html", (".html", ".htm", ".xhtml"), "an HTML page", "html"),
     Format("xliff", (".xlf", ".xliff"), "an XLIFF file", "xliff", holds_translations=True),
     Format("xml", (".xml",), "an XML file", "xml"),
+    Format("docx", (".docx", ".docm", ".dotx"), "a DOCX document", "docx"),
+    Format("odt", (".odt", ".ott", ".odp", ".ods"), "an ODT document", "odt"),
+    Format("pptx", (".pptx", ".ppsx"), "a PPTX presentation", "pptx"),
 )  # fmt: skip
 """All formats; one whose module is heavy to import is imported when it is used."""
 

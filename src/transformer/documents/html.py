@@ -9,7 +9,7 @@ import regex
 from transformer.documents.attributes import attributes_of, positioned
 from transformer.documents.blocks import block_pieces
 from transformer.documents.document import Document
-from transformer.documents.passages import MarkedUpText, Passage, Piece, read_passage
+from transformer.documents.passages import Edges, MarkedUpText, Passage, Piece, read_passage
 from transformer.documents.references import Reading
 from transformer.documents.text_file import Edit, TextFile, read_text_file
 from transformer.errors import DataError
@@ -28,7 +28,7 @@ _CHARSET: Final = regex.compile(rb"<meta\s[^>]{0,500}?charset\s*=\s*[\"']?\s*([\
 _XML_ENCODING: Final = regex.compile(rb"\A\s*<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]{1,40})")
 _HEAD_BYTES: Final = 1 << 12
 _LABELS: Final = {"iso-8859-1": "cp1252", "latin1": "cp1252", "latin-1": "cp1252", "us-ascii": "cp1252"}
-"""Encodings that browsers read as another (WHATWG Encoding Standard, Sec. 4.2)."""
+"""Encodings that browsers read as another, as the WHATWG Encoding Standard says."""
 
 
 def parse(content: bytes, name: str) -> Document:
@@ -97,7 +97,7 @@ def _attributes(file: TextFile, tokens: Sequence[Token]) -> Iterator[Passage]:
             end = attribute.end - (len(attribute.value) - len(attribute.value.rstrip()))
             piece = Piece(attribute.start + space, end, "text")
             reading = Reading(escaped=f"&<{attribute.quote}")
-            yield read_passage(file, [piece], reading, str if attribute.quote else _quoted)
+            yield read_passage(file, [piece], reading, Edges(finish=str if attribute.quote else _quoted))
 
 
 def _is_shown(element: str, name: str, values: dict[str, str]) -> bool:

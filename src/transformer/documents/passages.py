@@ -27,20 +27,37 @@ class Piece:
         end: Its exclusive end.
         kind: "text", "hidden" for markup that the translator need not see, or the kind of a `Code`.
         pair: Key that the two codes of a pair have in common.
-        alone: Markup before it, start and end of its own markup, and markup behind it, which are written where its
-            neighbours are not those of the source; None if it is written as it is.
+        alone: Markup and ranges of the file that are written where its neighbours are not those of the source; None if
+            it is written as it is.
     """
 
     start: int
     end: int
     kind: Literal["text", "hidden", "start", "end", "empty"]
     pair: str = ""
-    alone: tuple[str, int, int, str] | None = None
+    alone: Sequence[str | tuple[int, int]] | None = None
 
     def write_alone(self, rewritten: Rewritten) -> str:
         """Returns the piece as it is written beside other neighbours than in the source."""
-        before, start, end, after = self.alone or ("", self.start, self.end, "")
-        return before + rewritten(start, end) + after
+        parts = [(self.start, self.end)] if self.alone is None else self.alone
+        return "".join(part if isinstance(part, str) else rewritten(*part) for part in parts)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Markup at the beginning and at the end of a passage.
+
+    Attributes:
+        n_before: Number of characters of markup before the passage that belong to it.
+        opening: Markup that a translation begins with unless it begins with the codes with which the source begins.
+        closing: Markup that a translation ends with unless it ends with the codes with which the source ends.
+        finish: Function of the written passage that returns it as it is spliced into the file.
+    """
+
+    n_before: int = 0
+    opening: str = ""
+    closing: str = ""
+    finish: Callable[[str], str] = field(default=str, repr=False)
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,7 @@ class Passage:
             the beginning have the key "".
         groups: Range in the file of stand-ins that follow each other without text between them.
         has_letters: Whether it has text to translate.
-        finish: Function of the written passage that returns it as it is spliced into the file.
+        edges: Markup at the beginning and at the end.
     """
 
     pieces: Sequence[Piece]
@@ -66,12 +83,12 @@ class Passage:
     chunks: Mapping[str, Sequence[tuple[Piece, int]]]
     groups: Mapping[tuple[str, ...], tuple[int, int]]
     has_letters: bool
-    finish: Callable[[str], str] = field(default=str, repr=False)
+    edges: Edges = field(default_factory=Edges)
 
     @property
     def start(self) -> int:
         """Start of the passage in the file, in characters."""
-        return self.pieces[0].start
+        return self.pieces[0].start - self.edges.n_before
 
     @property
     def end(self) -> int:
@@ -85,9 +102,19 @@ class Passage:
             translation: Translation with all stand-ins.
             rewritten: Function that returns the markup of codes.
         """
-        written: list[tuple[str, bool]] = []
-        for group, text in self._groups_of(translation):
-            if group in self.groups:
+        written: list[tuple[str, bool]] = [(rewritten(self.start, self.pieces[0].start), False)]
+        groups, source_groups = self._groups_of(translation), self._groups_of(self.source.text)
+        first, last = source_groups[0][0], source_groups[-1]
+        begins_alike, ends_alike = groups[0][0] == first, groups[-1] == last
+        if not begins_alike:
+            written.append((self.edges.opening, False))
+        if groups[0][0]:
+            written += self._write_chunk("", "", rewritten)
+        for index, (group, text) in enumerate(groups):
+            is_elsewhere = (group == first and index > 0) or (
+                last == (group, "") and (index, text) != (len(groups) - 1, "")
+            )
+            if group in self.groups and not is_elsewhere:
                 written.append((rewritten(*self.groups[group]), False))
             else:
                 for stand_in in group:
@@ -95,8 +122,10 @@ class Passage:
                     if stand_in != group[-1]:
                         written += self._write_chunk(stand_in, "", rewritten)
             written += self._write_chunk(group[-1] if group else "", text, rewritten)
+        if not ends_alike and not last[1]:
+            written.append((self.edges.closing, False))
         texts = iter(self.spelling.spell([text for text, is_text in written if is_text]))
-        return self.finish("".join(next(texts) if is_text else text for text, is_text in written))
+        return self.edges.finish("".join(next(texts) if is_text else text for text, is_text in written))
 
     def _groups_of(self, translation: str) -> list[tuple[tuple[str, ...], str]]:
         """Splits a translation into groups of adjacent stand-ins, each with the text behind it."""
@@ -106,10 +135,10 @@ class Passage:
         for text, is_code in self.source.parts(translation):
             if is_code:
                 group.append(next(stand_ins))
-            elif text or not groups:
+            elif text:
                 groups.append((tuple(group), text))
                 group = []
-        return [*groups, (tuple(group), "")] if group else groups
+        return [*groups, (tuple(group), "")] if group or not groups else groups
 
     def _write_chunk(self, stand_in: str, text: str, rewritten: Rewritten) -> list[tuple[str, bool]]:
         """Returns a text with the hidden markup of a chunk, each with whether it is text."""
@@ -136,16 +165,14 @@ def _place(text: str, n_before: int, total: int) -> int:
     return space if space >= 0 else len(text)
 
 
-def read_passage(
-    file: TextFile, pieces: Sequence[Piece], reading: Reading, finish: Callable[[str], str] = str
-) -> Passage:
+def read_passage(file: TextFile, pieces: Sequence[Piece], reading: Reading, edges: Edges | None = None) -> Passage:
     """Reads a passage.
 
     Args:
         file: The file.
         pieces: Pieces of the passage, in order, without gaps.
         reading: How its text is written.
-        finish: Function of the written passage that returns it as it is spliced into the file.
+        edges: Markup at its beginning and at its end.
     """
     parts: list[str | Code] = []
     owners: list[Piece] = []
@@ -174,7 +201,7 @@ def read_passage(
     codes = dict(zip(source.codes, owners, strict=True))
     chunks, groups = _arranged(items, list(codes))
     has_letters = any(has_letter(part) for part in parts if isinstance(part, str))
-    return Passage(pieces, source, spelling, codes, chunks, groups, has_letters, finish)
+    return Passage(pieces, source, spelling, codes, chunks, groups, has_letters, edges or Edges())
 
 
 def _arranged(

@@ -18,7 +18,7 @@ from transformer.text.markup import Token, unescape
 from transformer.text.sentences import has_letter
 
 _OPEN_STATES: Final = frozenset(["new", "needs-translation", "needs-l10n", "needs-adaptation"])
-"""States of a target of XLIFF 1.2 that is not yet a translation (Sec. 2.4.6)."""
+"""States of a target of XLIFF 1.2 that is not yet a translation."""
 _AUTHOR: Final = "transformer"
 """Author of the notes on units that were left untranslated."""
 

@@ -1,4 +1,4 @@
-"""Inline elements of XLIFF 1.2 (Sec. 2.3) and 2.1 (Sec. 4.3): those in pairs, and those whose contents stay."""
+"""Inline elements of XLIFF 1.2 and 2.x: those in pairs, and those whose contents stay."""
 
 from collections.abc import Sequence
 from typing import Final
