@@ -17,7 +17,7 @@ from transformer.documents.text_file import TextFile
 from transformer.documents.xml import SPACED_TEXT
 
 _IGNORED_PROPERTIES: Final = regex.compile(
-    r"<w:(?:lang|noProof|webHidden)\b[^<>]*+/>|\s(?:lang|altLang|dirty|err|smtClean|noProof|bmk)=\"[^\"]*+\""
+    r"<w:(?:lang|noProof|webHidden)\b[^<>]*+>|\s(?:lang|altLang|dirty|err|smtClean|noProof|bmk)=\"[^\"]*+\""
 )
 """Properties of a run that do not change how it looks."""
 
