@@ -41,9 +41,9 @@ def texts(content: bytes, form: str = "docx") -> list[str]:
         (run("Page ") + '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText> PAGE </w:instrText></w:r>'
          '<w:r><w:fldChar w:fldCharType="separate"/></w:r>' + run("one") + '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
          + run(" here"), ["Page <x0/> here"]),
-        (run("Go ") + '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>HYPERLINK "x"</w:instrText></w:r>'
-         '<w:r><w:fldChar w:fldCharType="separate"/></w:r>' + run("home") + '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
-         + run(" now"), ["Go <x0>home</x0> now"]),
+        (run("Go ") + '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>HYPERLINK</w:instrText></w:r>'
+         '<w:r><w:fldChar w:fldCharType="separate"/></w:r>' + run("go") + '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+         + run(" now"), ["Go <x0>go</x0> now"]),
     ],
 )  # fmt: skip
 def test_word_paragraphs(paragraph: str, seen: list[str]) -> None:
@@ -174,12 +174,9 @@ def test_hostile_archives_are_refused_in_one_line(content: bytes, message: str) 
 
 
 def test_an_archive_with_a_name_twice_is_refused() -> None:
-    with pytest.warns(UserWarning, match="Duplicate"):
-        buffer = io.BytesIO(docx("<w:p/>"))
-        with zipfile.ZipFile(buffer, "a") as file:
-            file.writestr("word/document.xml", "<a/>")
+    content = archive({"word/a": "", "word/b": ""}).replace(b"word/b", b"word/a")
     with pytest.raises(DataError, match="have the same name"):
-        parsed(buffer.getvalue(), "docx")
+        parsed(content, "docx")
 
 
 def test_many_runs_and_open_fields_take_linear_time() -> None:
