@@ -55,6 +55,8 @@ FORMATS: Final = (
     Format("docx", (".docx", ".docm", ".dotx"), "a DOCX document", "docx"),
     Format("odt", (".odt", ".ott", ".odp", ".ods"), "an ODT document", "odt"),
     Format("pptx", (".pptx", ".ppsx"), "a PPTX presentation", "pptx"),
+    Format("properties", (".properties",), "", "properties"),
+    Format("strings", (".strings",), "", "apple_strings"),
 )  # fmt: skip
 """All formats; one whose module is heavy to import is imported when it is used."""
 

@@ -132,11 +132,11 @@ class Passage:
         groups: list[tuple[tuple[str, ...], str]] = []
         group: list[str] = []
         stand_ins = iter(self.source.order(translation))
-        for text, is_code in self.source.parts(translation):
-            if is_code:
+        for part in self.source.split(translation):
+            if isinstance(part, Code):
                 group.append(next(stand_ins))
-            elif text:
-                groups.append((tuple(group), text))
+            elif part:
+                groups.append((tuple(group), part))
                 group = []
         return [*groups, (tuple(group), "")] if group or not groups else groups
 
@@ -198,8 +198,8 @@ def read_passage(file: TextFile, pieces: Sequence[Piece], reading: Reading, edge
                 items.append((part, len(text)))
                 position = part.end
     source = coded_text(parts)
-    codes = dict(zip(source.codes, owners, strict=True))
-    chunks, groups = _arranged(items, list(codes))
+    codes = {} if source.has_too_many else dict(zip(source.codes, owners, strict=True))
+    chunks, groups = ({}, {}) if source.has_too_many else _arranged(items, list(codes))
     has_letters = any(has_letter(part) for part in parts if isinstance(part, str))
     return Passage(pieces, source, spelling, codes, chunks, groups, has_letters, edges or Edges())
 
@@ -293,5 +293,5 @@ class MarkedUpText:
         return Document(
             [Segment(passage.source, passage.start) for passage in self.passages],
             self.write,
-            line_of=lambda position: self.file.text.count("\n", 0, position) + 1,
+            line_of=self.file.line_of,
         )

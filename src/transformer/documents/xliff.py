@@ -130,9 +130,8 @@ def parse(content: bytes, name: str) -> Document:
     return Document(
         [unit.segment for unit in xliff.units],
         partial(_write, xliff),
-        holds_translations=True,
         target_language=next(filter(None, languages), ""),
-        line_of=lambda position: file.text.count("\n", 0, position) + 1,
+        line_of=file.line_of,
     )
 
 
