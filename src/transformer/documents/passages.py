@@ -186,7 +186,8 @@ def read_passage(file: TextFile, pieces: Sequence[Piece], reading: Reading, edge
         if piece.kind == "hidden":
             items.append((piece, 0))
         elif piece.kind != "text":
-            parts.append(Code(file.text[piece.start : piece.end], piece.kind, piece.pair))
+            markup = file.text[piece.start : piece.end] if piece.alone is None else "formatting"
+            parts.append(Code(markup, piece.kind, piece.pair))
             owners.append(piece)
             items.append((piece, 0))
         else:

@@ -2,8 +2,11 @@
 
 import io
 import re
+import shutil
 import struct
+import subprocess
 import zipfile
+from pathlib import Path
 from xml.parsers import expat
 
 import pytest
@@ -185,3 +188,24 @@ def test_many_runs_and_open_fields_take_linear_time() -> None:
     content = docx(f"<w:p>{begin * 5000}</w:p><w:p>{(run('a') + run('b', BOLD)) * 5000}</w:p>")
     _, report = translated(content, "docx")
     assert report.reasons == {"it has more than 1,000 tags and placeholders": 1}
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="LibreOffice is not installed")
+@pytest.mark.parametrize("form", ["docx", "odt"])
+def test_libreoffice_writes_and_opens_the_documents(form: str, tmp_path: Path) -> None:
+    def convert(source: Path, target: str) -> Path:
+        folder = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
+        command = ["soffice", folder, "--headless", "--convert-to", target, "--outdir", str(tmp_path), str(source)]
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
+        return tmp_path / f"{source.stem}.{target}"
+
+    page = tmp_path / "page.html"
+    page.write_text("<h1>Title</h1><p>A <b>red</b> house, <a href='http://a/'>a link</a></p><ul><li>Item</ul>")
+    path = convert(page, "odt") if form == "odt" else convert(convert(page, "odt"), "docx")
+    content = path.read_bytes()
+    once, report = translated(content, form)
+    assert (report.translated, report.refused) == (3, 0)
+    assert translated(once, form)[0] == content
+    path.write_bytes(translated(content, form, lambda line: "".join(reversed(line.partition("<x0>red</x0>"))))[0])
+    assert "house, a linkredA" in convert(path, "txt").read_text(encoding="utf-8").replace(" red", "red")
