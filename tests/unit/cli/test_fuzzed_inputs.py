@@ -51,6 +51,10 @@ DOCUMENTS = {
     "md": "# one *two*\n\n- [three](a) `b`\n  four\n\n| one | two |\n|---|---|\n| $x$ | three |\n",
     "srt": "1\n00:00:01,000 --> 00:00:02,000\n<i>one</i>\n\n2\n00:00:02,100 --> 00:00:03,000\n- two\n- three\n",
     "json": '{"a": "one {x}", "b": ["{n, plural, one {# two} other {# threes}}", 1, "\\u00e9 two"]}\n',
+    "html": '<html lang="en"><p title="one">two <b>three</b> &amp; {% if x %}<img alt=four></p><pre>one\n two</pre>\n',
+    "xliff": '<xliff version="1.2"><file><trans-unit><source>one <g id="1">two</g></source></trans-unit></file></xliff>\n',
+    "properties": "# one\na = two \\\n  three {0}\n",
+    "strings": '/* one */ "a" = "two \\n %@";\n',
 }
 READERS: dict[str, tuple[str, ...]] = {
     "transformer": TRANSLATE, "t5": TRANSLATE, "marian": TRANSLATE[:5],
@@ -200,7 +204,7 @@ CORPUS_COMMANDS = {
     "glossary": ("translate {transformer} --input {text} --glossary {mutated}",
                  "translate {transformer} --input {text} --ban {mutated}",
                  "translate {transformer} --input {text} --shortlist {mutated}"),
-    **dict.fromkeys(("po", "md", "srt", "json"), ("translate {transformer} --input {mutated} --output {out}",)),
+    **dict.fromkeys(tuple(DOCUMENTS), ("translate {transformer} --input {mutated} --output {out}",)),
     "recipe": ("train {mutated} --run {out} --set training.max_steps=1", "prepare {mutated} --output {out}"),
 }  # fmt: skip
 
