@@ -99,7 +99,9 @@ class _Events:
         try:
             self.parser.Parse(data, True)
         except expat.ExpatError as error:
-            problem = expat.ErrorString(error.code) or "not well-formed"
+            problem = (expat.ErrorString(error.code) or "").removeprefix("not well-formed ").strip(
+                "()"
+            ) or "syntax error"
             raise DataError(f"{self.file.name}, line {error.lineno}: not XML: {problem}; correct the file") from error
 
 
