@@ -52,7 +52,7 @@ DOCUMENTS = {
     "srt": "1\n00:00:01,000 --> 00:00:02,000\n<i>one</i>\n\n2\n00:00:02,100 --> 00:00:03,000\n- two\n- three\n",
     "json": '{"a": "one {x}", "b": ["{n, plural, one {# two} other {# threes}}", 1, "\\u00e9 two"]}\n',
     "html": '<html lang="en"><p title="one">two <b>three</b> &amp; {% if x %}<img alt=four></p><pre>one\n two</pre>\n',
-    "xliff": '<xliff version="1.2"><file><trans-unit><source>one <g id="1">two</g></source></trans-unit></file></xliff>\n',
+    "xliff": '<xliff version="1.2"><file><trans-unit><source><g id="1">two</g></source></trans-unit></file></xliff>\n',
     "properties": "# one\na = two \\\n  three {0}\n",
     "strings": '/* one */ "a" = "two \\n %@";\n',
 }
