@@ -10,7 +10,8 @@ import typer
 
 from transformer.cli.completion import complete_recipe
 from transformer.cli.fields import takes
-from transformer.data.config import FILE_FORMATS, file_format
+from transformer.data.augment.config import UNASKED_RATES
+from transformer.data.config import FILE_FORMATS, DataConfig, file_format
 from transformer.errors import ConfigError
 from transformer.recipes import find_recipe, missing_corpus
 from transformer.run.recipe import load_recipe
@@ -43,6 +44,8 @@ class Corpus:
     ) -> "Recipe":
         """Returns the recipe with all that was given on the command line.
 
+        Texts in two languages without a recipe are augmented at the default rates.
+
         Args:
             data: Further keys of the `data` section.
             training: Keys of the `training` section.
@@ -61,6 +64,8 @@ class Corpus:
                 f"{self.recipe} is not a recipe (TOML); if it is a text, give its translation too, or --text "
                 f"{self.recipe} for a language model"
             ) from error
+        if self.recipe is None:
+            recipe = _augmented(recipe)
         values = [value for value in recipe.data.model_dump().values() if isinstance(value, str | tuple)]
         files = {
             text
@@ -71,6 +76,14 @@ class Corpus:
         if self.recipe is not None and (message := missing_corpus(find_recipe(self.recipe), files)):
             raise ConfigError(message)
         return recipe
+
+
+def _augmented(recipe: "Recipe") -> "Recipe":
+    """Returns a recipe with the default augmentation if it trains a translation model of texts and sets none."""
+    data = recipe.data
+    if not isinstance(data, DataConfig) or "augment" in data.model_fields_set or data.has_trees:
+        return recipe
+    return recipe.with_keys("data", {"augment": UNASKED_RATES})
 
 
 def corpus_of(

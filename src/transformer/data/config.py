@@ -11,6 +11,7 @@ from transformer.data.augment.config import AugmentConfig, parse_augment
 from transformer.data.stages import StageConfig, check_stages
 from transformer.text.languages import parse_language
 from transformer.text.lines import COMPRESSIONS
+from transformer.text.trees import SUFFIXES
 
 Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
@@ -116,7 +117,7 @@ class DataConfig(TaskConfig):
     augment: Annotated[AugmentConfig | None, BeforeValidator(parse_augment)] = Field(
         default=None,
         description="changed copies of training pairs, which harden the model against noise: rates by kind, or "
-        "default; none if not set",
+        "default, or none; if not set, none with a recipe, and default where train is given texts",
     )
 
     @property
@@ -128,6 +129,11 @@ class DataConfig(TaskConfig):
     def pair_files(self) -> list[str]:
         """Files that hold both sides."""
         return as_list(self.pairs)
+
+    @property
+    def has_trees(self) -> bool:
+        """Whether a file holds trees, in whose brackets no word may change."""
+        return any(file_format(path) in SUFFIXES for path in self.pair_files)
 
     @property
     def name(self) -> str:

@@ -134,17 +134,17 @@ class DataReport:
     def rows(self) -> list[tuple[str, str]]:
         """Returns titles and texts of the table that is printed before training; zeros are left out."""
         dropped = self.dropped.total()
-        rows = [
-            ("pairs", f"{self.read:,} read: {self.kept:,} to train on, {self.held_out:,} held out, {dropped:,} dropped")
-        ]
+        copies = f" and {self.augmented.total():,} changed copies" if self.augmented else ""
+        counts = f"{self.kept:,} to train on, {self.held_out:,} held out, {dropped:,} dropped"
+        rows = [("pairs", f"{self.read:,} read{copies}: {counts}")]
         if dropped:
             reasons = [reason for reason in (*REASONS, DAMAGED) if self.dropped[reason]]
             rows.append(("dropped", ", ".join(f"{reason} {self.dropped[reason]:,}" for reason in reasons)))
         if advice := self.advice():
             rows.append(("dropped", advice))
         if self.augmented:
-            copies = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in self.augmented.most_common())
-            rows.append(("augmented", f"changed copies {self.augmented.total():,}: {copies}"))
+            kinds = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in self.augmented.most_common())
+            rows.append(("augmented", f"changed copies {self.augmented.total():,}: {kinds}"))
         if len(self.files) > 1:
             rows.extend(
                 ("files", f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}")

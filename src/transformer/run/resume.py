@@ -12,6 +12,7 @@ from torch import nn
 from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.weights import check_tensors
 from transformer.config import describe_error
+from transformer.data.augment.config import UnaskedAugmentConfig
 from transformer.data.config import DataConfig
 from transformer.errors import BundleError, CheckpointError
 from transformer.models.kinds import ModelConfig
@@ -177,6 +178,9 @@ def continue_recipe(recipe: Recipe, previous: Recipe) -> Recipe:
     recipe = fill_in(recipe, "tokenizer", {"normalize": previous.tokenizer.normalize})
     if isinstance(recipe.data, DataConfig) and isinstance(previous.data, DataConfig):
         recipe = fill_in(recipe, "data", previous.data.model_dump(include={"source_language", "target_language"}))
+    if isinstance(recipe.data, DataConfig) and isinstance(recipe.data.augment, UnaskedAugmentConfig):
+        before = previous.data.augment if isinstance(previous.data, DataConfig) else None
+        recipe = recipe.with_keys("data", {"augment": before})
     if "best_metric" not in recipe.training.model_fields_set:  # its default may differ between versions
         recipe = recipe.with_keys("training", {"best_metric": previous.training.best_metric})
     if recipe.training.batch_tokens != "auto":

@@ -2,15 +2,19 @@
 
 import json
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from commands import run
 from transformer.cli.corpus import corpus_of
+from transformer.data.augment.config import DEFAULT_RATES
 from transformer.data.task_configs import TextConfig
 from transformer.errors import ConfigError
 from transformer.recipes import CORPUS_FILE, missing_corpus, recipe_names, recipe_path
+from transformer.run.recipe import parse_recipe
+from transformer.run.resume import continue_recipe
 from transformer.run.run_folder import default_folder
 
 SAME = {
@@ -97,6 +101,38 @@ def test_the_run_is_called_after_its_texts(arguments: list[str], name: str) -> N
     assert default_folder(None, corpus_of(arguments).load().data) == Path("runs") / name
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "expected"),
+    [
+        (["a.en", "a.de"], {}, DEFAULT_RATES.rates),
+        (["a.tsv"], {}, DEFAULT_RATES.rates),
+        ([], {"source": "a.en", "target": "a.de"}, DEFAULT_RATES.rates),
+        (["a.en", "a.de"], {"overrides": ["data.augment=none"]}, None),
+        (["a.en", "a.de"], {"overrides": ["data.augment.typos=0.2"]}, {"typos": 0.2}),
+        (["recipe.toml"], {}, None),
+        (["recipe.toml"], {"overrides": ["data.augment=default"]}, DEFAULT_RATES.rates),
+        ([], {"pairs": "b.trees"}, None),
+        ([], {"text": "a.en"}, None),
+    ],
+)
+def test_texts_without_a_recipe_are_augmented(
+    arguments: list[str], options: dict[str, object], expected: dict[str, float] | None, folder: Path
+) -> None:
+    """Catches recipes whose results change, spoiled trees, and rates that cannot be turned off."""
+    augment = getattr(corpus_of(arguments, **options).load().data, "augment", None)  # type: ignore[arg-type]
+    assert (augment.rates if augment else None) == expected
+
+
+def test_a_run_keeps_the_augmentation_that_it_began_with(folder: Path) -> None:
+    """Catches runs of earlier versions that the same command no longer resumes, and rates that change on the way."""
+    unasked = corpus_of(["a.en", "a.de"]).load()
+    for asked in (["data.augment=none"], ["data.augment.typos=0.2"], ["data.augment=default"]):
+        begun = corpus_of(["a.en", "a.de"], overrides=asked).load()
+        stored = parse_recipe(tomllib.loads(begun.to_toml()))
+        assert continue_recipe(unasked, stored).data == stored.data
+        assert continue_recipe(begun, unasked).data == begun.data
+
+
 def test_the_run_is_called_after_its_recipe() -> None:
     """Catches recipes of one corpus that share a folder."""
     assert default_folder(Path("x/small.toml"), TextConfig(task="language-model", text="a.txt")) == Path("runs/small")
@@ -119,9 +155,12 @@ def test_check_takes_what_train_takes(folder: Path) -> None:
 
 
 def test_train_writes_to_runs_by_default(folder: Path) -> None:
-    """Catches a missing default, and an argument that training ignores."""
+    """Catches a missing default, an argument that training ignores, and a run that cannot continue by its command."""
     short = ["--set", "training.max_steps=1", "--set", "model.d_model=32", "--set", "data.validation_pairs=2"]
     result = run("train", "a.en", "a.de", *short, cwd=folder)
     assert result.returncode == 0, result.stderr
     assert (folder / "runs" / "a" / "recipe.toml").is_file()
     assert "next: transformer translate runs/a --input FILE" in result.stdout
+    assert "changed copies" in result.stderr
+    again = run("train", "a.en", "a.de", *short, cwd=folder)
+    assert again.returncode == 0, again.stderr

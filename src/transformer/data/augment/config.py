@@ -43,6 +43,16 @@ DEFAULT_RATES: Final = AugmentConfig(
 """Rates that `data.augment = "default"` stands for."""
 
 
+NONE: Final = "none"
+
+
+class UnaskedAugmentConfig(AugmentConfig):
+    """Rates of a run without a recipe, which nobody asked for: a run that was begun with others keeps them."""
+
+
+UNASKED_RATES: Final = UnaskedAugmentConfig(**DEFAULT_RATES.model_dump())
+
+
 def parse_augment(value: object) -> object:
-    """Returns the default rates for the word `default`, and any other value as it is."""
-    return DEFAULT_RATES if value == DEFAULT else value
+    """Returns the default rates for the word `default`, None for `none`, and any other value as it is."""
+    return {DEFAULT: DEFAULT_RATES, NONE: None}[value] if value in (DEFAULT, NONE) else value
