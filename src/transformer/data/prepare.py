@@ -28,6 +28,7 @@ from transformer.tokenizers.bpe_dropout import BpeDropout
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair
+from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SCAN_FILE: Final = "survey.json"
@@ -271,9 +272,10 @@ def _segmentation(tokenizers: TokenizerPair, dropout: float) -> tuple[BpeDropout
     def side(tokenizer: Tokenizer) -> BpeDropout:
         if isinstance(tokenizer, BytePairTokenizer):
             return BpeDropout(tokenizer, dropout)
+        has_none = " (Unigram pieces have no merges)" if isinstance(tokenizer, SentencePieceTokenizer) else ""
         raise ConfigError(
-            "tokenizer.dropout leaves out merges of the program's own byte pairs, but this tokenizer is of the kind "
-            f"{tokenizer.kind}; leave the key out"
+            "tokenizer.dropout leaves out merges of byte pairs that the program learned, but this tokenizer is of the "
+            f"kind {tokenizer.kind}{has_none}; leave the key out"
         )
 
     source = side(tokenizers.source)

@@ -18,6 +18,9 @@ from transformer.training.monitoring.progress import Progress
 OPTIMIZER = "optimizer"
 """Name of the optimizer state in a checkpoint, also accepted by `--allow-changed`."""
 
+BPE_DROPOUT = "tokenizer.dropout"
+"""The only key of the tokenizer that may change, since it changes no token."""
+
 SCRIPT = "script"
 """Name for `--allow-changed` of a script that the tokenizer of a pretrained model hardly knows."""
 
@@ -88,7 +91,7 @@ def new_start(recipe: Recipe, task: Task[Any], allow_changed: Collection[str] = 
 def complete_recipe(recipe: Recipe, task: Task[Any], allow_changed: Collection[str]) -> CompleteRecipe[ModelConfig]:
     """Fills in the unset keys of a recipe, then checks the keys of `--allow-changed`.
 
-    A key of the recipe may change, except those of the tokenizer, which a run keeps.
+    A key of the recipe may change, except those of the tokenizer, which a run keeps; its dropout may.
 
     Raises:
         ConfigError: Keys of the recipe contradict each other, or an allowed key is unknown or belongs to the tokenizer.
@@ -97,7 +100,7 @@ def complete_recipe(recipe: Recipe, task: Task[Any], allow_changed: Collection[s
     known = {f"{section}.{key}" for section, keys in completed.recipe.model_dump().items() for key in keys}
     known |= {OPTIMIZER, SCRIPT}
     for key in allow_changed:
-        if key not in known or key.startswith("tokenizer."):
+        if key not in known or (key.startswith("tokenizer.") and key != BPE_DROPOUT):
             raise ConfigError(
                 f"--allow-changed {key!r} is not a key that can change in a run; name a key of the recipe, such as "
                 "training.learning_rate, but none of the tokenizer"

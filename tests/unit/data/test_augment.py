@@ -1,5 +1,6 @@
 """Augmentation: changed copies of training pairs."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from samples import write_lines
 from transformer.data.augment.augmenter import CHANGES, KINDS, Augmenter
 from transformer.data.augment.config import AugmentConfig
+from transformer.data.augment.names import GIVEN_NAMES
 from transformer.data.augment.pair import Pair, without_final_mark
 from transformer.data.config import DataConfig
 from transformer.data.prepare import Corpus, CorpusBuilder
@@ -63,6 +65,40 @@ def test_numbers_are_exchanged_by_value() -> None:
         assert 1900 <= int(year) <= 2050
         assert 2 <= int(books) <= 9
     assert len({*copies(PAIRS[0], "numbers")}) > 20
+
+
+def test_names_are_exchanged_where_both_sides_write_them_alike() -> None:
+    """Catches function words that begin both sides, one side that keeps its name, and names that are always known."""
+    changed = copies(("Does Tom like Boston?", "Mag Tom Boston?"), "names")
+    assert len(changed) > 35
+    for source, target in changed:
+        name = source.split()[1]
+        assert (source, target) == (f"Does {name} like Boston?", f"Mag {name} Boston?")
+        assert name != "Tom"
+    found = {source.split()[1] for source, _ in changed}
+    assert found & {*GIVEN_NAMES}
+    assert len(found - {*GIVEN_NAMES}) > 10
+    assert copies(("Tom left. He ran.", "Tom ging. Er lief."), "names")
+    for pair in (
+        ("In 3 days.", "In 3 Tagen."), ("Yes. So be it.", "Ja. So sei es."), ("I like NATO.", "Ich mag NATO."),
+        ("See Tom's dog, Tom.", "Sieh den Hund an, Tom."), ("the hotel", "das Hotel"),
+        ("I know Мария.", "Ich kenne Мария."),
+    ):  # fmt: skip
+        assert copies(pair, "names") == [], pair
+
+
+def test_addresses_are_whole_words() -> None:
+    """Catches an address on one side alone, joined to a word, or with letters that addresses lack."""
+    changed = copies(PAIRS[1], "addresses")
+    assert len({*changed}) == 40
+    for source, target in changed:
+        written = re.search(r"[\w./:@?&=#-]*(?:://|@|www\.)[\w./:@?&=#-]*[\w]", source)
+        assert written
+        assert written[0].isascii()
+        assert target.count(written[0]) == 1
+        for side, text in ((source, PAIRS[1][0]), (target, PAIRS[1][1])):
+            rest = side.replace(written[0], "").replace("()", "").replace(":", "")
+            assert rest.split() == text.split() or rest.replace(" ", "") == text.replace(" ", "")
 
 
 def test_a_typo_is_one_wrong_letter() -> None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from transformer.data.augment.addresses import addresses
 from transformer.data.augment.config import AugmentConfig
 from transformer.data.augment.inserts import emoji, placeholders, tags
 from transformer.data.augment.letter_case import capitals, lower_case, title_case
+from transformer.data.augment.names import names
 from transformer.data.augment.numbers import numbers
 from transformer.data.augment.pair import Change, Languages, Pair
 from transformer.data.augment.punctuation import final_punctuation, spaces
@@ -16,7 +18,7 @@ from transformer.data.augment.typos import typos
 CHANGES: Final[Mapping[str, Change]] = {
     "capitals": capitals, "title_case": title_case, "lower_case": lower_case, "typos": typos,
     "final_punctuation": final_punctuation, "spaces": spaces, "emoji": emoji, "tags": tags,
-    "placeholders": placeholders, "numbers": numbers,
+    "placeholders": placeholders, "addresses": addresses, "numbers": numbers, "names": names,
 }  # fmt: skip
 PARAGRAPHS: Final = "paragraphs"
 KINDS: Final = (*CHANGES, PARAGRAPHS)

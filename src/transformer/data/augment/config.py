@@ -26,7 +26,9 @@ class AugmentConfig(Config):
     emoji: Rate = Field(default=0.0, description="the same emoji on both sides, at an end or beside a shared word")
     tags: Rate = Field(default=0.0, description="the same tags on both sides, around all or around a shared word")
     placeholders: Rate = Field(default=0.0, description="the same placeholder on both sides, where emoji may be")
+    addresses: Rate = Field(default=0.0, description="the same address of a page or a mailbox on both sides")
     numbers: Rate = Field(default=0.0, description="other numbers on both sides, written as each language writes them")
+    names: Rate = Field(default=0.0, description="another name on both sides, where both write it alike")
     paragraphs: Rate = Field(default=0.0, description="two to four consecutive pairs joined into one")
 
     @property
@@ -38,7 +40,7 @@ class AugmentConfig(Config):
 DEFAULT: Final = "default"
 DEFAULT_RATES: Final = AugmentConfig(
     capitals=0.05, title_case=0.03, lower_case=0.05, typos=0.07, final_punctuation=0.05, spaces=0.02, emoji=0.01,
-    tags=0.005, placeholders=0.005, numbers=0.1, paragraphs=0.03,
+    tags=0.005, placeholders=0.005, addresses=0.01, numbers=0.1, names=0.05, paragraphs=0.03,
 )  # fmt: skip
 """Rates that `data.augment = "default"` stands for."""
 
