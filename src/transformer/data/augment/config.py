@@ -40,7 +40,7 @@ class AugmentConfig(Config):
 DEFAULT: Final = "default"
 DEFAULT_RATES: Final = AugmentConfig(
     capitals=0.05, title_case=0.03, lower_case=0.05, typos=0.07, final_punctuation=0.05, spaces=0.02, emoji=0.01,
-    tags=0.005, placeholders=0.005, addresses=0.01, numbers=0.1, names=0.05, paragraphs=0.03,
+    tags=0.005, placeholders=0.005, numbers=0.1, paragraphs=0.03,
 )  # fmt: skip
 """Rates that `data.augment = "default"` stands for."""
 
