@@ -41,12 +41,17 @@ def prepare(
     return builder.prepare(tokenizers, (MAX_LENGTH, MAX_LENGTH), rate), tokenizers
 
 
+def decoded(batch: PairBatch, tokenizers: TokenizerPair) -> list[str]:
+    """Returns the source texts and the target texts of a batch."""
+    sides = (tokenizers.source, batch.src), (tokenizers.target, batch.labels)
+    return [side.decode([token for token in row if token > 3]) for side, rows in sides for row in rows.tolist()]
+
+
 def texts(corpus: Corpus, tokenizers: TokenizerPair, epoch: int) -> tuple[list[list[int]], list[str]]:
     """Returns the source tokens of an epoch, and the source and target texts that they stand for."""
     assert isinstance(corpus.train, SegmentedPairs)
     batch = corpus.train.in_epoch(epoch).fetch(np.arange(len(corpus.train.store.lengths)))
-    rows = [*batch.src.tolist(), *batch.labels.tolist()]
-    return batch.src.tolist(), [tokenizers.source.decode([token for token in row if token > 3]) for row in rows]
+    return batch.src.tolist(), decoded(batch, tokenizers)
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -56,9 +61,7 @@ def test_each_epoch_segments_the_same_texts_anew(tmp_path: Path, joint: bool) ->
     corpus, tokenizers = prepare(tmp_path, "a", tokenizer=settings)
     plain, _ = prepare(tmp_path, "a", 0.0, tokenizer=settings)
     batch = plain.train.fetch(np.arange(len(plain.train.lengths)))
-    expected = [
-        tokenizers.source.decode([i for i in row if i > 3]) for row in (*batch.src.tolist(), *batch.labels.tolist())
-    ]
+    expected = decoded(batch, tokenizers)
     first, second = texts(corpus, tokenizers, 0), texts(corpus, tokenizers, 1)
     assert first[1] == second[1] == expected
     assert first[0] != second[0]
