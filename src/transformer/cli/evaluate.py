@@ -122,7 +122,12 @@ def evaluate(
     """
     metric_names, models = parse_metrics(metrics), models or []
     shortlist, ensemble = loading.options.get("shortlist"), loading.options.get("ensemble")
-    single_model_options = {"--output": output, "--ensemble": ensemble, "--shortlist": shortlist}
+    single_model_options = {
+        "--output": output,
+        "--ensemble": ensemble,
+        "--shortlist": shortlist,
+        "--rerank": loading.options.get("rerank"),
+    }
     _check_options(models, source, reference, translations, single_model_options)
     if not models:
         _refuse_model_options(context, [*parameters_of(search_of), *parameters_of(loading_of)])

@@ -95,6 +95,8 @@ class Loading:
 
         if model_kind(obtain_model(model)) not in (None, "encoder-decoder"):
             raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
+        if (reverse := self.options.get("rerank")) is not None:
+            obtain_model(reverse)
         note_missing_kernels()
         with notes_for_warnings():
             return load_translator(
@@ -109,8 +111,8 @@ SPEED = "Models and speed"
 @collects(
     LoadingOptions,
     {SPEED: (
-        "precision", "workers", "shortlist", "ensemble", "deterministic", "task", "special_tokens", "device", "split",
-        "case", "copy",
+        "precision", "workers", "shortlist", "ensemble", "rerank", "deterministic", "task", "special_tokens", "device",
+        "split", "case", "copy",
     )},
 )  # fmt: skip
 def loading_of(average: Annotated[Average | None, option(Search, "average")] = None, **options: Any) -> Loading:
@@ -173,7 +175,7 @@ GROUPS_DIVERSITY = 0.5
     {
         "Search": (
             "beam", "stopping", "min_tokens", "max_tokens", "no_repeat_ngram", "repetition_penalty", "groups",
-            "diversity", "coverage", "retry_degenerate", "allow_unknown",
+            "diversity", "coverage", "rerank_weight", "retry_degenerate", "allow_unknown",
         ),
     },
     flags={"retry_degenerate": "--guard/--no-guard"},

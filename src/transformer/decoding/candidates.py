@@ -152,5 +152,5 @@ def rank(hypotheses: list[Hypothesis], length_penalty: LengthPenalty) -> list[Hy
 
 
 def normalized_score(hypothesis: Hypothesis, length_penalty: LengthPenalty) -> float:
-    """Returns ranking_score / length_penalty(|Y|) + coverage."""
-    return hypothesis.ranking_score / length_penalty(hypothesis.length) + hypothesis.coverage
+    """Returns ranking_score / length_penalty(|Y|) + rerank_term."""
+    return hypothesis.ranking_score / length_penalty(hypothesis.length) + hypothesis.rerank_term

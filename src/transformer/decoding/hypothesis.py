@@ -13,14 +13,14 @@ class Hypothesis:
         finished: Whether EOS was reached; False means truncated at the limit.
         ranking_score: Sum of the processed log-probabilities, by which hypotheses are compared before the length
             penalty; equals `score` if no logits processor applies.
-        coverage: Term added after the length penalty, see `coverage_penalty`.
+        rerank_term: Term added after the length penalty, see `coverage_penalty` and `rerank`.
     """
 
     tokens: list[int]
     score: float
     finished: bool
     ranking_score: float
-    coverage: float = 0.0
+    rerank_term: float = 0.0
 
     @property
     def length(self) -> int:

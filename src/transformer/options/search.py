@@ -165,6 +165,14 @@ class Search:
         ]
         | None
     ) = None
+    rerank_weight: (
+        Annotated[
+            float,
+            Ge(0),
+            Doc("weight of the score of the model of the other direction, with rerank (default there: 0.25)"),
+        ]
+        | None
+    ) = None
     limit_ends: Annotated[
         bool, Doc("count a hypothesis that reaches the maximum of tokens as finished, not as worse than finished ones")
     ] = False
@@ -191,6 +199,9 @@ class Search:
             )
         if self.mbr and self.coverage:
             raise ConfigError("mbr and coverage both rank the hypotheses; leave out one of them")
+        if self.rerank_weight is not None and (self.mbr or self.coverage):
+            other = "mbr" if self.mbr else "coverage"
+            raise ConfigError(f"{other} and rerank_weight both rank the hypotheses; leave out one of them")
         if not all(self.banned):
             raise ConfigError("an empty sequence cannot be banned; leave it out")
 
@@ -244,6 +255,7 @@ class SearchOptions(TypedDict, total=False):
     average: Average
     coverage: float
     mbr: Utility | None
+    rerank_weight: float | None
     limit_ends: bool
     retry_degenerate: bool
 

@@ -66,6 +66,9 @@ class LoadingOptions(TranslationOptions):
         Doc("read names of special tokens in texts, e.g. <extra_id_0>, as these tokens; only for texts that you trust"),
     ] = False
     ensemble: Annotated[tuple[Path, ...], Doc("further model to average predictions with")] = ()
+    rerank: Annotated[
+        Path | None, Doc("model of the other direction, by which the hypotheses of a beam are ranked as well")
+    ] = None
     shortlist: (
         Annotated[
             Path, Doc("file written by transformer shortlist: only predict likely tokens; scores are relative to these")

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
@@ -20,9 +21,10 @@ from transformer.inference.cpu import choose_precision
 from transformer.kernels import Precision
 from transformer.models import family
 from transformer.models.kinds import EncoderConfig, ImageEncoderConfig
-from transformer.pipelines.device import choose_device_plan
+from transformer.pipelines.device import DevicePlan, choose_device_plan
 from transformer.pipelines.translation.confidence import Calibration
 from transformer.pipelines.translation.config import TranslatorConfig, TranslatorOptions, renamed_lexicon
+from transformer.pipelines.translation.reranking import ReverseScorer
 from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.threads import prepare_threads
 from transformer.text.languages import base_language, language_name
@@ -48,6 +50,7 @@ class LoadOptions(TranslatorOptions, total=False):
     precision: str
     workers: int | None
     shortlist: Path | str | None
+    rerank: Path | str | None
     device: str
     special_tokens: bool
 
@@ -58,6 +61,7 @@ class MakeOptions(TranslatorOptions, total=False):
     search: Search
     workers: int | None
     shortlist: Shortlist | None
+    reverse: ReverseScorer | None
 
 
 @overload
@@ -72,6 +76,7 @@ def load(
     precision: str = "auto",
     workers: int | None = None,
     shortlist: Path | str | None = None,
+    rerank: Path | str | None = None,
     device: str = "auto",
     special_tokens: bool = False,
     **options: Unpack[TranslatorOptions],
@@ -95,6 +100,8 @@ def load(
             up to 8.
         shortlist: File written by `transformer shortlist`. It restricts each translation to likely target tokens given
             its source, for speed.
+        rerank: Model of the other direction. The hypotheses of a beam are ranked by its score as well, with the weight
+            `Search.rerank_weight`, see `Reranker`.
         device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one, the model translates, and no option requires
             a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
         special_tokens: Whether the names of special tokens in texts, e.g. `<extra_id_0>`, are these tokens. Texts of
@@ -118,10 +125,10 @@ def load(
     bundle = _read_text_model(Path(path), choose_precision(precision), special_tokens=special_tokens)
     search = search.with_defaults(**bundle.provenance.get("generation", {}))
     if family(bundle.family).kind != "encoder-decoder":
-        if config != TranslatorConfig(search=config.search, workers=config.workers) or ensemble or shortlist:
+        if config != TranslatorConfig(search=config.search, workers=config.workers) or ensemble or shortlist or rerank:
             raise ConfigError(
-                f"a {bundle.family} model does not translate; leave out terminology, task, ensemble, shortlist and "
-                f"deterministic, and see `transformer info {path}`"
+                f"a {bundle.family} model does not translate; leave out terminology, task, ensemble, shortlist, rerank "
+                f"and deterministic, and see `transformer info {path}`"
             )
         if device == "cuda":
             raise ConfigError(f"device='cuda', but a {bundle.family} model only runs on the CPU; leave it out")
@@ -144,6 +151,7 @@ def load(
     return make_translator(
         *bundles,
         shortlist=None if shortlist is None else load_shortlist(Path(shortlist), bundle.tokenizers),
+        reverse=None if rerank is None else load_reverse(rerank, recorded_languages(bundle), config, plan),
         search=search,
         workers=n,
         **settings,
@@ -180,6 +188,36 @@ def load_translator(path: Path | str, **options: Unpack[LoadOptions]) -> Transla
     if not isinstance(pipeline, Translator):
         raise BundleError(f"{path} does not translate; see `transformer info {path}` for its task")
     return pipeline
+
+
+def load_reverse(
+    path: Path | str, languages: tuple[str | None, str | None], config: TranslatorConfig, plan: DevicePlan
+) -> ReverseScorer:
+    """Loads a model of the other direction, in float32, for `Reranker`.
+
+    Args:
+        path: Folder or name of the model.
+        languages: Languages that the translations are from and to, as far as they are known.
+        config: Options of the translator.
+        plan: Device of the translator.
+
+    Raises:
+        BundleError: The model does not translate.
+        ConfigError: It translates between other languages.
+    """
+    from transformer.pipelines.translation.scoring import reverse_scores  # loads pyarrow
+
+    batch_tokens = 1 if config.deterministic else config.batch_tokens
+    device = "cuda" if plan.is_gpu else "cpu"
+    translator = load_translator(path, precision="float32", device=device, workers=1, batch_tokens=batch_tokens)
+    recorded = translator.config.target_language, translator.config.source_language
+    known = [pair for pair in zip(recorded, languages, strict=True) if all(pair)]
+    if any(base_language(theirs) != base_language(ours or "") for theirs, ours in known):
+        raise ConfigError(
+            f"{path} translates from {recorded[1]} to {recorded[0]}; rerank needs a model from {languages[1]} to "
+            f"{languages[0]}"
+        )
+    return partial(reverse_scores, translator)
 
 
 def read_model(path: Path, packed_in: Precision | None) -> Bundle:

@@ -13,6 +13,7 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
 from transformer.decoding import SharedModels, average_log_p
+from transformer.pipelines.translation.reranking import ReverseScore
 from transformer.pipelines.translation.translator import Translator
 from transformer.text.lines import MAX_LINE_CHARACTERS, is_overlong
 from transformer.text.normalization import split_outer_space
@@ -88,6 +89,11 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
             flags = (warnings[index],) if warnings[index] else ()
             results[index] = PairScore(sum(scores), tuple(scores), tuple(pieces), flags)
     return [results[index] for index in range(len(pairs))]
+
+
+def reverse_scores(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[ReverseScore]:
+    """Returns the score of the second text of each pair, given the first one, for `Reranker`."""
+    return [ReverseScore(pair.score, len(pair.token_scores)) for pair in score_pairs(translator, pairs)]
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from transformer.interfaces import GenerativeModel
 from transformer.pipelines.translation.bayes_risk import rank_by_risk
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.coverage import coverage_penalties, decoder_inputs
+from transformer.pipelines.translation.reranking import Reranker
 from transformer.pipelines.translation.segment import Segment
 from transformer.runtime.threads import check_gpu
 from transformer.tokenizers.base import Tokenizer
@@ -90,10 +91,17 @@ class SegmentSearcher:
         shared: The models and their special tokens.
         device: Device of the models.
         decode: Function that returns the text of target tokens.
+        reranker: Ranks hypotheses by a model of the other direction as well; None without one.
     """
 
-    def __init__(self, shared: SharedModels, device: torch.device, decode: Callable[[Sequence[int]], str]) -> None:
-        self.shared, self._device, self._decode = shared, device, decode
+    def __init__(
+        self,
+        shared: SharedModels,
+        device: torch.device,
+        decode: Callable[[Sequence[int]], str],
+        reranker: Reranker | None = None,
+    ) -> None:
+        self.shared, self._device, self._decode, self._reranker = shared, device, decode, reranker
         self._pool: Workers | None = None
         self._graphed: GraphedSearcher | None = None
 
@@ -110,7 +118,7 @@ class SegmentSearcher:
             segments: Segments.
             options: Options of the call.
         """
-        search, batch_tokens = _all_hypotheses(options.search), _batch_tokens(options)
+        search, batch_tokens = self._all_hypotheses(options.search), _batch_tokens(options)
         n_tokens = search.beam * sum(len(segment.tokens) for segment in segments)
         pool = self._pool_for(n_tokens, options) if Workers.accept(search) else None
         if pool is not None:
@@ -149,9 +157,8 @@ class SegmentSearcher:
         """
         if not segments:
             return []
-        is_shared = self._pool is not None and self._pool.is_busy  # another text uses the other cores
-        run = partial(self._search_in_process, search=_all_hypotheses(search), batch_tokens=_batch_tokens(options))
-        with single_thread() if is_shared or options.deterministic else nullcontext():
+        run = partial(self._search_in_process, search=self._all_hypotheses(search), batch_tokens=_batch_tokens(options))
+        with single_thread() if self._is_shared or options.deterministic else nullcontext():
             return self._collect(self._start(segments, replace(options, search=search), run))
 
     def run(
@@ -166,6 +173,16 @@ class SegmentSearcher:
         """
         pool = self._pool_for(n_tokens, options)
         return (task(self.shared) for task in tasks) if pool is None else pool.map(tasks)
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the pool searches for another text, which uses the other cores."""
+        return self._pool is not None and self._pool.is_busy
+
+    def _all_hypotheses(self, search: Search) -> Search:
+        """Returns a search that keeps all hypotheses if they are ranked again."""
+        is_ranked_again = search.coverage or search.mbr or self._reranker is not None
+        return replace(search, n_best=search.beam) if is_ranked_again else search
 
     def _pool_for(self, n_tokens: int, options: TranslatorConfig) -> Workers | None:
         """Returns the pool if there are enough source tokens x hypotheses, and starts it if needed."""
@@ -223,6 +240,9 @@ class SegmentSearcher:
         search = pending.options.search
         if search.coverage:
             in_order = self._rerank_by_coverage(pending, in_order)
+        if self._reranker is not None:
+            with single_thread() if self._is_shared else nullcontext():
+                in_order = self._reranker.rerank([segment.tokens for segment in pending.segments], in_order, search)
         if search.mbr:
             ranked = (rank_by_risk(hypotheses, self._decode, search.mbr) for hypotheses in in_order)
             in_order = [hypotheses[: search.n_best] for hypotheses in ranked]
@@ -241,7 +261,7 @@ class SegmentSearcher:
         penalties = iter(coverage_penalties(self.shared.models, pairs, _batch_tokens(pending.options), self._device))
         ranked: list[list[Hypothesis]] = []
         for hypotheses in results:
-            covered = [replace(hyp, coverage=search.coverage * next(penalties)) for hyp in hypotheses]
+            covered = [replace(hyp, rerank_term=search.coverage * next(penalties)) for hyp in hypotheses]
             covered.sort(key=lambda hyp: (hyp.finished, normalized_score(hyp, search.length_penalty)), reverse=True)
             ranked.append(covered[: search.n_best])
         return ranked
@@ -250,11 +270,6 @@ class SegmentSearcher:
 def _batch_tokens(options: TranslatorConfig) -> int:
     """Returns the batch size: one line at a time where translations must not depend on others."""
     return 1 if options.deterministic else options.batch_tokens
-
-
-def _all_hypotheses(search: Search) -> Search:
-    """Returns a search that keeps all hypotheses if they are ranked again."""
-    return replace(search, n_best=search.beam) if search.coverage or search.mbr else search
 
 
 def group_by_line(

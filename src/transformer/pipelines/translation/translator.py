@@ -20,6 +20,7 @@ from transformer.pipelines.translation.confidence import ConfidenceModel, with_c
 from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
 from transformer.pipelines.translation.constraints import banned_sequences
 from transformer.pipelines.translation.flag_summary import FlagSummary
+from transformer.pipelines.translation.reranking import Reranker, ReverseScorer, check_reranking
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.retry import Retrier
 from transformer.pipelines.translation.search import (
@@ -68,6 +69,7 @@ class Translator:
         ensemble: Further models whose predictions are averaged with the first model's, each with its source tokenizer.
             All share the target tokenizer.
         shortlist: Target tokens that translations may use, given their sources; the default is all tokens.
+        reverse: Scores by a model of the other direction, by which the hypotheses of a beam are ranked as well.
         **options: Fields of `TranslatorConfig`, e.g. `search`, `terminology` (deprecated name: `lexicon`) and
             `max_source_tokens`.
 
@@ -92,6 +94,7 @@ class Translator:
         *,
         ensemble: Sequence[tuple[Transformer, Tokenizer]] = (),
         shortlist: Shortlist | None = None,
+        reverse: ReverseScorer | None = None,
         **options: Any,
     ) -> None:
         prepare_threads()
@@ -107,6 +110,7 @@ class Translator:
         ]
         self.special_tokens = tokenizers.target.special_tokens
         self.end_of_source = tokenizers.source.special_tokens.end
+        self._reranker = reverse and Reranker(reverse, tokenizers)
         self.config = self._options_of_call()
         source_text = self.config.source_text
         self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
@@ -115,7 +119,7 @@ class Translator:
         self.aligner = Aligner(self.model, tokenizers, self.device)
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
         shared = SharedModels(generators, self.models, self.special_tokens)
-        self.searcher = SegmentSearcher(shared, self.device, tokenizers.target.decode)
+        self.searcher = SegmentSearcher(shared, self.device, tokenizers.target.decode, self._reranker)
 
     def close(self) -> None:
         """Ends the worker processes and frees the captured CUDA graphs, which are otherwise kept for the next text."""
@@ -321,6 +325,7 @@ class Translator:
         settings = self._settings
         options = replace(settings, search=search or settings.search, terminology=terminology or settings.terminology)
         options = options.completed(self.models, self.tokenizers.target, on_gpu=self.device.type == "cuda")
+        check_reranking(options.search, options.task, has_reverse=self._reranker is not None)
         if options.search.coverage and any(retokenize is not keep_tokens for retokenize in self.retokenizers):
             raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
         banned = *map(tuple, options.search.banned), *banned_sequences(self.tokenizers.target, options.terminology)
