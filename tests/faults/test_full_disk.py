@@ -27,6 +27,11 @@ WRITERS = {
     "check": ("check {source} {target} --format html --output {out}", "{out}"),
     "filter": ("filter {source} {target} --output {out}.tsv", "{out}.tsv"),
     "backtranslate": ("backtranslate {run} {source} --output {out}.tsv", "{out}.tsv.part"),
+    "distill": (
+        "distill {run} {source} --student {recipe} --run {out} --set data.validation_source={few} "
+        "--set data.validation_target={few}",
+        "{out}/distilled.tsv.part",
+    ),
     "evaluate, report": ("evaluate --translations {few} --reference {few} --report {out}", "{out}"),
     "evaluate, output": ("evaluate {run} --source {source} --reference {target} --bootstrap 0 --output {out}", "{out}"),
     "translate": ("translate {run} --input {source} --output {out}", "{out}"),
@@ -41,7 +46,7 @@ WRITERS = {
     "demo": ("demo --folder {out}", "{out}/corpus/train.en"),
 }
 """Command of each writer, and the beginning of the path that its message names. A demo that has room takes minutes."""
-CONTINUED = {"backtranslate": {"out.tsv.part", "out.tsv.part.json"}}
+CONTINUED = {"backtranslate": {"out.tsv.part", "out.tsv.part.json"}, "distill": {"out"}}
 """What a writer leaves so that the same command can continue."""
 SIZE_LIMIT = 4000
 """Maximum bytes of a file, fewer than each output has, but more than the notes on standard error."""

@@ -152,7 +152,7 @@ def test_colours_are_defined_once() -> None:
 
 COMMANDS = [
     "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "filter",
-    "backtranslate", "score",
+    "backtranslate", "distill", "score",
     "quantize", "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill",
     "serve",
 ]  # fmt: skip

@@ -30,6 +30,8 @@ CHUNK_PAIRS = 2048
 LOW_SCORE = "low-score"
 """Reason of the pairs that models find least likely."""
 
+AllowOption = Annotated[str, typer.Option(help="reasons for which nothing is dropped, e.g. numbers,copy")]
+
 
 @takes_verbosity
 @takes_corpus
@@ -42,7 +44,7 @@ def filter_corpus(
         Path | None,
         typer.Option("--dropped", help="file of the other pairs (.tsv or .jsonl), each with its line and the reason"),
     ] = None,
-    allow: Annotated[str, typer.Option(help="reasons for which nothing is dropped, e.g. numbers,copy")] = "",
+    allow: AllowOption = "",
     model: Annotated[
         Path | None,
         typer.Option(
@@ -66,23 +68,62 @@ def filter_corpus(
 
     Example: transformer filter corpus.en corpus.de --output clean.tsv --dropped dropped.tsv
     """
+    allowed = parse_reasons(allow)
+    if (model is None) != (share is None):
+        raise ConfigError("--model and --share go together: the model ranks the pairs, and the best share is kept")
+    if reverse is not None and model is None:
+        raise ConfigError("--reverse has no effect without --model; add the model from source to target")
+    for path in filter(None, (output_path, dropped_path)):
+        _writer_of(path)
+    check_files(named_files(corpus), [output_path, dropped_path])
+    write_selection(corpus, output_path, dropped_path, allowed, model, reverse, share)
+
+
+def parse_reasons(allow: str) -> list[str]:
+    """Returns the reasons that --allow names.
+
+    Raises:
+        ConfigError: One is unknown.
+    """
     from transformer.data.quality.selection import REASONS  # loads numpy
 
     allowed = [reason.strip() for reason in allow.split(",") if reason.strip()]
     if unknown := [reason for reason in allowed if reason not in REASONS]:
         raise ConfigError(f"--allow {unknown[0]!r} is unknown; choose from {', '.join(REASONS)}")
-    if (model is None) != (share is None):
-        raise ConfigError("--model and --share go together: the model ranks the pairs, and the best share is kept")
-    if reverse is not None and model is None:
-        raise ConfigError("--reverse has no effect without --model; add the model from source to target")
+    return allowed
+
+
+def write_selection(
+    corpus: "Corpus",
+    output_path: Path,
+    dropped_path: Path | None,
+    allowed: list[str],
+    model: Path | None,
+    reverse: Path | None,
+    share: float | None,
+) -> None:
+    """Writes the pairs that are kept, and those that are dropped; prints how many.
+
+    Args:
+        corpus: Corpus of the pairs.
+        output_path: File of the pairs that are kept.
+        dropped_path: File of the other pairs; None for no file.
+        allowed: Reasons for which nothing is dropped.
+        model: Model from source to target, which ranks the pairs; None without ranks.
+        reverse: Model from target to source.
+        share: Share of the pairs to keep of those that no rule drops.
+
+    Raises:
+        DataError: No pair is left.
+    """
+    from transformer.data.quality.selection import REASONS  # loads numpy
+
     writers = [_writer_of(path) for path in (output_path, dropped_path) if path is not None]
-    files = named_files(corpus)
-    check_files(files, [output_path, dropped_path])
     counts = Counter[str]()
     with (
         open_output(output_path, whole=True) as kept,
         open_output(dropped_path, whole=True) if dropped_path else nullcontext() as dropped,
-        two_texts(corpus, files) as (source, target),
+        two_texts(corpus, named_files(corpus)) as (source, target),
     ):
         for pair in _judged(source, target, allowed, model, reverse, share):
             counts[pair.reason] += 1

@@ -69,7 +69,7 @@ def quantize(
         tokenize=tokenize,
         tolerance=tolerance,
         workers=workers,
-        on_result=_print_json if as_json else _print,
+        on_result=_print_json if as_json else print_comparisons,
     )
     if not as_json:
         typer.echo(f"next: transformer translate {output_path}")
@@ -79,7 +79,8 @@ def _print_json(comparisons: "Mapping[str, Comparison]") -> None:
     typer.echo(json.dumps({name: comparison.as_json(name) for name, comparison in comparisons.items()}))
 
 
-def _print(comparisons: "Mapping[str, Comparison]") -> None:
+def print_comparisons(comparisons: "Mapping[str, Comparison]") -> None:
+    """Prints a table of quality and speed in each precision."""
     for name, *cells in _rows(comparisons):
         typer.echo(f"{name:<16}" + "".join(f"{cell:>10}" for cell in cells))
 

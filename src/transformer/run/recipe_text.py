@@ -168,7 +168,7 @@ def _kinds(annotation: Any) -> set[Any]:
 def split_list(value: Any) -> Any:
     """Returns the list that a user typed in a shell: `en,de`, or `[en, de]`, from which a shell took the quotes."""
     if not isinstance(value, str):
-        return value if isinstance(value, list | tuple) else [value]
+        return value if value is None or isinstance(value, list | tuple) else [value]
     text = value.strip()
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]

@@ -71,3 +71,15 @@ def test_the_work_of_another_command_is_not_continued(tiny_run: Path, text: Path
         result = run("backtranslate", tiny_run, text, *options)
         assert result.returncode == 2
         assert message in result.stderr
+
+
+def test_shards_one_after_another_are_the_whole(tiny_run: Path, text: Path, tmp_path: Path) -> None:
+    """Catches lines that are lost or doubled between shards, and samples that depend on the shard."""
+    options = ("--sample", "--seed", 5)
+    whole, parts = tmp_path / "whole.tsv", [tmp_path / f"{number}.tsv" for number in (1, 2)]
+    run("backtranslate", tiny_run, text, "--output", whole, *options)
+    for number, part in enumerate(parts, start=1):
+        result = run("backtranslate", tiny_run, text, "--output", part, "--shard", f"{number}/2", *options)
+        assert result.returncode == 0, result.stderr
+    assert b"".join(part.read_bytes() for part in parts) == whole.read_bytes()
+    assert parts[0].read_bytes().count(b"\n") == len(LINES) // 2

@@ -192,6 +192,8 @@ def test_published_folders(
 CORPUS_COMMANDS = {
     "source": ("check {mutated} {target}", "filter {mutated} {target} --output {out}.tsv",
                "backtranslate {transformer} {mutated} --output {out}.tsv",
+               "distill {transformer} {mutated} --student {recipe} --run {out} --shard 1/2 "
+               "--set data.validation_source={target} --set data.validation_target={target}",
                "prepare --source {mutated} --target {target} --output {out}",
                "translate {transformer} --input {mutated}", "generate {gpt} --input {mutated} --max-tokens 3",
                "perplexity {gpt} {mutated}", "embed {bert} --input {mutated}", "classify {bert} --input {mutated}",

@@ -33,6 +33,11 @@ def rank_by_risk(
     return [hypotheses[index] for index in order]
 
 
+def most_like(texts: Sequence[str], reference: str) -> str:
+    """Returns the text with the highest chrF against a reference; the first one of equals."""
+    return texts[int(pairwise_chrf([*texts, reference])[:-1, -1].argmax())]
+
+
 def pairwise_chrf(texts: Sequence[str]) -> Matrix:
     """Returns the chrF of each text (row) with each text as its reference (column), from 0 to 100.
 
