@@ -151,6 +151,9 @@ def _notes(plan: TrainingPlan, peak_rate: float, progress: Progress) -> Iterator
         )
     if settings.ema_decay:
         yield f"the model is the running mean of the parameters (decay {settings.ema_decay})"
+    if settings.quantization_aware_steps:
+        n_float = max(0, settings.max_steps - settings.quantization_aware_steps)
+        yield f"after step {n_float:,}, products are rounded as in int8 inference (quantization-aware training)"
     if n_ranks > 1:
         n_idle = -accumulation % n_ranks
         idle = (

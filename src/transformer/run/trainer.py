@@ -1,6 +1,6 @@
 """The trainer: the components of a run, and the callbacks of its training loop."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 
@@ -132,8 +132,11 @@ def build_trainer(plan: TrainingPlan, start: Start, checkpoints: CheckpointManag
     if context.is_main:
         checkpoints.remove_obsolete(start.progress)
         replace_text(plan.folder / RECIPE_FILE, plan.recipe.to_toml())
+    backend = plan.backend
+    if settings.quantization_aware_steps:
+        backend = replace(backend, quantized_from=max(0, settings.max_steps - settings.quantization_aware_steps))
     state = TrainingState(
-        distributed.objective, optimizer, start.progress.step, settings.seed, plan.backend, settings.log_every, context
+        distributed.objective, optimizer, start.progress.step, settings.seed, backend, settings.log_every, context
     )
     notes = [*plan.notes, *_lost_checkpoints(plan.folder, start), *weight_notes, *start.notes, *data.notes]
     return Trainer(plan, distributed, state, checkpoints, start.progress, notes)

@@ -12,6 +12,7 @@ from transformer.errors import ConfigError
 from transformer.kernels import instruction_set
 from transformer.runtime.threads import check_gpu
 from transformer.training.cpu_ops.dispatch import CpuKernelMode
+from transformer.training.fake_quantization import FakeQuantizationMode
 
 PRECISIONS: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
 ONEDNN_CACHE_CAPACITY: Final = 4096
@@ -27,18 +28,29 @@ class Backend:
         precision: "float32" or "bf16". The latter computes matrix products and attention in bfloat16 (8 bits of
             mantissa) and keeps weights, norms, softmax, loss and gradient sums in float32.
         is_compiled: Whether layers go through `torch.compile`, which cannot use the compiled CPU kernels.
+        quantized_from: Number of updates before products are rounded as in int8 inference; None if they never are.
     """
 
     device: torch.device
     precision: str
     is_compiled: bool = False
+    quantized_from: int | None = None
 
     @contextmanager
-    def compute_context(self) -> Generator[None]:
-        """Enters the context of a forward pass: autocast to the precision and, on a CPU, the compiled kernels."""
+    def compute_context(self, step: int | None = None) -> Generator[None]:
+        """Enters the context of a forward pass: autocast to the precision and, on a CPU, the compiled kernels.
+
+        Args:
+            step: Number of updates before this one; None outside of training.
+        """
+        is_quantized = step is not None and self.quantized_from is not None and step >= self.quantized_from
         dtype = PRECISIONS[self.precision]
         products = nullcontext() if self.is_compiled or self.device.type != "cpu" else CpuKernelMode()
         with torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32), products:
+            if is_quantized:
+                with FakeQuantizationMode():  # within the other contexts, whose kernels it calls
+                    yield
+                return
             yield
 
     def __str__(self) -> str:

@@ -134,6 +134,12 @@ class TrainingConfig(Config):
         lt=1,
         description="decay of an exponential moving average of the parameters, used as the model, e.g. 0.999",
     )
+    quantization_aware_steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="number of last updates, up to max_steps, that round weights and inputs of products as int8 "
+        "inference does; none if not set",
+    )
     activation_checkpointing: bool = Field(
         default=False,
         description="recompute activations in the backward pass; saves memory, takes more time, same results",
@@ -148,6 +154,13 @@ class TrainingConfig(Config):
     def _exclude_two_averages(self) -> "TrainingConfig":
         if self.average_last and self.average_best:
             raise ValueError("training.average_last and training.average_best exclude each other; set only one")
+        return self
+
+    @model_validator(mode="after")
+    def _exclude_quantization_elsewhere(self) -> "TrainingConfig":
+        if self.quantization_aware_steps and (self.compile or self.activation_checkpointing):
+            other = "compile" if self.compile else "activation_checkpointing"
+            raise ValueError(f"training.quantization_aware_steps and training.{other} exclude each other; set only one")
         return self
 
     @model_validator(mode="after")
@@ -188,6 +201,7 @@ class TrainingSettings(Config):
     average_last: int = 0
     average_best: int = 0
     ema_decay: float = 0.0
+    quantization_aware_steps: int = 0
     activation_checkpointing: bool
     compile: bool
 

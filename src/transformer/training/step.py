@@ -135,7 +135,7 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
         reseed(state.seed, state.step, state.context.rank + index * state.context.size)
         is_last = index == len(micro_batches) - 1
         with nullcontext() if is_last else no_gradient_sync(state.objective):
-            with state.backend.compute_context():
+            with state.backend.compute_context(state.step):
                 result = state.objective(batch.to(state.backend.device))
             (result.loss_sum * weight / count).backward()
         if weight:

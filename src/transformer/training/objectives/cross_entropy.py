@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from transformer.blocks.overrides import overridable
 from transformer.kernels import cross_entropy, triton_module
 from transformer.kernels.gemm import Epilogue, matmul, supports_tensors
 
@@ -26,6 +27,7 @@ BLOCK_ELEMENTS: Final = 1 << 19
 """Elements of a chunk, or of the weight, that a CPU processes at a time: 2 MiB in float32, which fit into the cache."""
 
 
+@overridable
 def smoothed_cross_entropy(
     hidden: Float[Tensor, "N D"],
     weight: Float[Tensor, "V D"],

@@ -163,7 +163,7 @@ def try_batch(state: TrainingState, dataset: Dataset, ids: Examples) -> None:
     """Runs the forward and backward pass of a batch, then drops the gradient and restores the random state."""
     generator = torch.get_rng_state()
     state.objective.train()
-    with state.backend.compute_context():
+    with state.backend.compute_context(state.backend.quantized_from):  # rounded products need more memory
         result = state.objective(dataset.fetch(ids).to(state.backend.device))
     result.loss_sum.backward()
     state.optimizer.zero_grad()
