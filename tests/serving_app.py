@@ -10,6 +10,7 @@ import uvicorn
 
 from serving_fakes import FakeEngine
 from transformer.serving.app import create_app
+from transformer.serving.documents import Documents
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.metrics import ServerMetrics
 from transformer.serving.operations import Services
@@ -25,7 +26,7 @@ def fake_services(engine: FakeEngine | None = None, **settings: Any) -> Services
     engine = engine or FakeEngine()
     chosen = ServerSettings(models={name: name for name in engine.models}, **settings)
     translation = TranslationService(engine, chosen)
-    return Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics())
+    return Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics(), Documents(translation, chosen))
 
 
 @contextmanager

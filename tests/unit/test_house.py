@@ -58,7 +58,9 @@ ARROWS = {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
         "reporting", "runtime", "storage", "tokenizers", "training", "transformer",
     },
-    "serving": {"bundle", "config", "decoding", "options", "pipelines", "runtime", "storage", "style", "text"},
+    "serving": {
+        "bundle", "config", "decoding", "documents", "options", "pipelines", "runtime", "storage", "style", "text",
+    },
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "documents", "evaluation", "inspection", "kernels", "models",
         "options", "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding", "storage",

@@ -11,11 +11,10 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
 from transformer.serving.errors import ServiceError
+from transformer.serving.multipart import Value, is_upload, parse_multipart
 from transformer.serving.operations import Operation
 from transformer.serving.settings import Limits
 
@@ -24,8 +23,6 @@ FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
 Encoding = Literal["json", "form", "multipart"]
 ENCODINGS: Final[Mapping[str, Encoding]] = {JSON: "json", FORM: "form", MULTIPART: "multipart"}
-MAX_PART_HEADERS: Final = 4096
-"""Size of the headers of one part of a multipart form, in bytes."""
 GZIP: Final = ("gzip", "x-gzip")
 """Accepted values of the header Content-Encoding."""
 GZIP_WINDOW: Final = zlib.MAX_WBITS + 16
@@ -56,14 +53,15 @@ async def read_body(request: Request, operation: Operation, model: type[BaseMode
         values = _gather(_parse_pairs(request.url.query.encode(), max_values), model, max_values)
     if operation.accepts == ("query",):
         return values
-    content = await _read_decompressed(request, limits.body_bytes)
+    uploads = {field.alias or name for name, field in model.model_fields.items() if is_upload(field.annotation)}
+    content = await _read_decompressed(request, limits.body_bytes + (limits.document_bytes if uploads else 0))
     if not content and "query" in operation.accepts:
         return values
     match _encoding(request, operation):
         case "form":
             return values | _gather(_parse_pairs(content, max_values), model, max_values)
         case "multipart":
-            pairs = _parse_multipart(content, request.headers["content-type"], max_values)
+            pairs = parse_multipart(content, request.headers["content-type"], max_values, uploads)
             return values | _gather(pairs, model, max_values)
         case _:
             return values | parse_json(content, max_values)
@@ -136,7 +134,10 @@ async def read_limited(request: Request, max_bytes: int) -> bytes:
 
 
 def _too_large(max_bytes: int) -> ServiceError:
-    return ServiceError("too_large", f"the body is larger than {max_bytes} bytes; split the request")
+    return ServiceError(
+        "too_large",
+        f"the body is larger than {max_bytes:,} bytes; split it, or ask the operator of this server for a larger limit",
+    )
 
 
 def parse_json(content: bytes, max_values: int) -> dict[str, Any]:
@@ -212,73 +213,9 @@ def _parse_pairs(content: bytes, max_fields: int) -> list[tuple[str, str]]:
         raise ServiceError("invalid_request", f"the form has more than {max_fields} fields") from None
 
 
-class _Parts:
-    """Receives the parts of a multipart form; files are fields like others."""
-
-    def __init__(self, max_fields: int) -> None:
-        self.pairs: list[tuple[str, str]] = []
-        self._max_fields = max_fields
-        self._header, self._value, self._data = bytearray(), bytearray(), bytearray()
-        self._name = ""
-        self._n_header_bytes = 0
-
-    def begin(self) -> None:
-        if len(self.pairs) >= self._max_fields:
-            raise ServiceError("invalid_request", f"the form has more than {self._max_fields} fields")
-        self._name = ""
-        self._n_header_bytes = 0
-        self._data.clear()
-
-    def header_field(self, data: bytes, start: int, end: int) -> None:
-        self._header += data[start:end]
-
-    def header_value(self, data: bytes, start: int, end: int) -> None:
-        self._value += data[start:end]
-
-    def end_header(self) -> None:
-        self._n_header_bytes += len(self._header) + len(self._value)
-        if self._n_header_bytes > MAX_PART_HEADERS:
-            raise ServiceError("invalid_request", "a part of the form has headers that are too long")
-        if bytes(self._header).lower() == b"content-disposition":
-            self._name = parse_options_header(bytes(self._value))[1].get(b"name", b"").decode()
-        self._header.clear()
-        self._value.clear()
-
-    def data(self, data: bytes, start: int, end: int) -> None:
-        self._data += data[start:end]
-
-    def end(self) -> None:
-        self.pairs.append((self._name, self._data.decode()))
-
-
-def _parse_multipart(content: bytes, content_type: str, max_fields: int) -> list[tuple[str, str]]:
-    """Returns the fields of a multipart form."""
-    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
-    parts = _Parts(max_fields)
-    try:
-        parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": parts.begin,
-                "on_header_field": parts.header_field,
-                "on_header_value": parts.header_value,
-                "on_header_end": parts.end_header,
-                "on_part_data": parts.data,
-                "on_part_end": parts.end,
-            },
-        )
-        parser.write(content)
-        parser.finalize()
-    except UnicodeError:
-        raise ServiceError("invalid_request", "the form is not UTF-8") from None
-    except FormParserError:
-        raise ServiceError("invalid_request", "the body is not a multipart form of its boundary") from None
-    return parts.pairs
-
-
-def _gather(pairs: Sequence[tuple[str, str]], model: type[BaseModel], max_values: int) -> dict[str, Any]:
+def _gather(pairs: Sequence[tuple[str, Value]], model: type[BaseModel], max_values: int) -> dict[str, Any]:
     """Returns the fields of a form as the values of a model; the last value counts where there may be one alone."""
-    values: dict[str, list[str]] = {}
+    values: dict[str, list[Value]] = {}
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     shapes: dict[str, Shape] = {
@@ -287,11 +224,13 @@ def _gather(pairs: Sequence[tuple[str, str]], model: type[BaseModel], max_values
     return {name: _as_shape(texts, shapes.get(name), max_values) for name, texts in values.items()}
 
 
-def _as_shape(texts: list[str], shape: Shape | None, max_values: int) -> Any:
-    if shape == "list" or (shape == "either" and len(texts) > 1):
-        return texts
-    is_object = shape == "object" and texts[-1].startswith("{")
-    return parse_json(texts[-1].encode(), max_values) if is_object else texts[-1]
+def _as_shape(values: list[Value], shape: Shape | None, max_values: int) -> Any:
+    if shape == "list" or (shape == "either" and len(values) > 1):
+        return values
+    last = values[-1]
+    if shape == "object" and isinstance(last, str) and last.startswith("{"):
+        return parse_json(last.encode(), max_values)
+    return last
 
 
 def _shape(annotation: Any) -> Shape:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from transformer.serving.errors import ServiceError
 
 if TYPE_CHECKING:
+    from transformer.serving.documents import Documents
     from transformer.serving.glossaries import Glossaries
     from transformer.serving.interfaces import Engine
     from transformer.serving.metrics import ServerMetrics
@@ -27,6 +28,7 @@ class Services:
     translation: "TranslationService"
     glossaries: "Glossaries"
     metrics: "ServerMetrics"
+    documents: "Documents"
 
 
 @dataclass(frozen=True)

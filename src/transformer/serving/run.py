@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from transformer.serving.access import Access
 from transformer.serving.app import create_app
+from transformer.serving.documents import Documents
 from transformer.serving.engine.engine import ProcessEngine
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.log import ServerLog
@@ -36,8 +37,9 @@ def run(settings: ServerSettings) -> None:
     counted = CountedEngine(engine)
     metrics.register_engine(counted)
     translation = TranslationService(counted, settings)
-    services = Services(settings, counted, translation, glossaries, metrics)
+    documents = Documents(translation, settings, log)
+    services = Services(settings, counted, translation, glossaries, metrics, documents)
     app = create_app(services, access, log)
-    server = StoppableServer(app, settings, counted, access, log)
+    server = StoppableServer(app, settings, counted, access, log, documents.stop)
     with contextlib.closing(listener), server.handled_signals():
         asyncio.run(server.serve_and_close(listener))

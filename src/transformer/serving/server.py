@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import uvicorn
@@ -73,9 +73,19 @@ class StoppableServer(uvicorn.Server):
         engine: Closed at the end.
         access: Reads its keys again on SIGHUP.
         log: Where starts, ends and failures are logged.
+        on_stop: Function that ends work for which no client waits, called before the last requests are answered.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, engine: Engine, access: Access, log: ServerLog) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        engine: Engine,
+        access: Access,
+        log: ServerLog,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_stop = on_stop
         self._settings, self._engine, self._access, self._log = settings, engine, access, log
         config = uvicorn.Config(
             app,
@@ -132,6 +142,7 @@ class StoppableServer(uvicorn.Server):
         for connection in self.server_state.connections:
             if isinstance(connection, LimitedProtocol):
                 connection.close_after_answer()
+        self._on_stop()
         deadline = time.monotonic() + LAST_REQUESTS_SECONDS
         while self.server_state.connections and time.monotonic() < deadline:
             await asyncio.sleep(LAST_REQUESTS_SECONDS / 20)

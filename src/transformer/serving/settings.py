@@ -67,6 +67,25 @@ class Limits:
     shutdown_seconds: Annotated[Seconds, Doc("seconds that requests have to finish after SIGTERM"), CLOSED] = 300
     glossaries: Annotated[Count, Doc("stored glossaries of a client; 0 allows none"), BAD_REQUEST] = 100
     glossary_terms: Annotated[Positive, Doc("terms of a glossary"), BAD_REQUEST] = 10_000
+    document_bytes: Annotated[Positive, Doc("size of a document"), TOO_LARGE] = 10 << 20
+    document_characters: Annotated[Positive, Doc("characters to translate in a document"), TOO_LARGE] = 1_000_000
+    document_seconds: Annotated[
+        Seconds, Doc("seconds until the translation of a document is given up"), LimitResponse("504, or an error state")
+    ] = 3600
+    documents: Annotated[
+        Count,
+        Doc(
+            "documents of a client that wait, are translated or are kept; then the oldest translated one is deleted. "
+            "0 allows none"
+        ),
+        TOO_MANY,
+    ] = 20
+    all_documents_bytes: Annotated[
+        Positive, Doc("size of the documents of all clients that wait, are translated or are kept"), TOO_MANY
+    ] = 256 << 20
+    kept_seconds: Annotated[
+        Seconds, Doc("seconds for which a translated document can be downloaded"), LimitResponse("404")
+    ] = 1800
 
 
 def _check_models(models: Mapping[str, str]) -> Mapping[str, str]:

@@ -111,6 +111,30 @@ class TranslationService:
         """
         return await asyncio.to_thread(lambda: [rank_languages(text, languages) for text in texts])
 
+    def check_request(self, source: str, target: str, options: TranslateOptions) -> None:
+        """Checks options and languages before there are texts.
+
+        Raises:
+            ServiceError: A limit is exceeded, an option is unknown, or no model translates the pair.
+        """
+        self._check((), options)
+        pairs = self._pairs()
+        if source == AUTO:
+            pairs.sources(target, options.model, may_pivot=options.may_pivot)
+        else:
+            known = pairs.known_source(source, target, options.model)
+            pairs.route(known, target, options.model, may_pivot=options.may_pivot)
+
+    async def source_language(self, text: str, source: str, target: str, options: TranslateOptions) -> str:
+        """Returns the tag of the language of a text that is to be translated; `source` is a tag, or "auto".
+
+        Raises:
+            ServiceError: No model translates the pair, or the named one does not.
+        """
+        language = (await self._sources([text], source, target, options))[0].language
+        self._pairs().route(language, target, options.model, may_pivot=options.may_pivot)
+        return language
+
     async def translate(
         self,
         texts: Sequence[str],
@@ -120,8 +144,11 @@ class TranslationService:
         *,
         client: str,
         deadline: float | None,
+        is_checked: bool = False,
     ) -> list[TranslatedText]:
         """Translates texts; `source` is a tag, or "auto" for detection per text.
+
+        The limits on a request do not hold for a part of a document, whose own limits were checked (`is_checked`).
 
         Tags match loosely: `de-AT` is translated by a model for `de`. A text that is in the target language already is
         returned as it is.
@@ -129,7 +156,8 @@ class TranslationService:
         Raises:
             ServiceError: A limit is exceeded, no model translates the pair, or the engine fails.
         """
-        self._check(texts, options)
+        if not is_checked:
+            self._check(texts, options)
         self._engine.check_capacity()  # before texts are split, which takes longer than all else of a refusal
         detections = await self._sources(texts, source, target, options)
         routes = {tag: self._pairs().route(tag, target, options.model, may_pivot=options.may_pivot)

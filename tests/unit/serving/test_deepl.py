@@ -169,8 +169,8 @@ def test_refusals(client: deepl.DeepLClient, address: str) -> None:
     assert preferred.text == "A DOG"
     with pytest.raises(deepl.DeepLException, match="custom_instructions"):
         client.translate_text("A dog", source_lang="EN", target_lang="DE", custom_instructions=["be kind"])
-    with pytest.raises(deepl.DeepLException, match="documents are not translated"):
-        client.translate_document(io.BytesIO(b"x"), io.BytesIO(), target_lang="DE", filename="a.txt")
+    with pytest.raises(deepl.DeepLException, match="of this format are not translated"):
+        client.translate_document(b"x", io.BytesIO(), target_lang="DE", filename="a.exe")
     response = requests.post(f"{address}/v2/translate", json={"text": ["A"], "target_lang": "JA"}, timeout=TEST_SECONDS)
     assert response.status_code == 400
     assert "no model translates to JA" in response.json()["message"]

@@ -164,12 +164,8 @@ def test_failures_of_the_engine(address: str, engine: FakeEngine) -> None:
 
 
 def test_refused_routes_and_settings(address: str) -> None:
-    """Catches a client that cannot tell that files and suggestions are not supported."""
-    files = {"file": ("a.docx", b"\xff\xfe")}
-    response = requests.post(f"{address}/translate_file", files=files, timeout=TEST_SECONDS)
-    assert response.status_code == 501
-    assert "formats" in response.json()["error"]
+    """Catches a client that cannot tell that suggestions are not supported."""
     assert post(address, "/suggest", q="a", s="b", source="en", target="de").status_code == 501
     settings = requests.get(f"{address}/frontend/settings", timeout=TEST_SECONDS).json()
-    assert (settings["charLimit"], settings["filesTranslation"], settings["keyRequired"]) == (5000, False, False)
+    assert (settings["charLimit"], settings["filesTranslation"], settings["keyRequired"]) == (5000, True, False)
     assert settings["language"]["target"] == {"code": "de", "name": "German"}

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from serving_fakes import FakeEngine
 from transformer.serving.app import create_app
+from transformer.serving.documents import Documents
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.metrics import ServerMetrics
 from transformer.serving.operations import Services
@@ -27,7 +28,8 @@ def make_app() -> ASGIApp:
     limits = Limits(per_minute=0, request_seconds=60, characters=2000, texts=20)
     chosen = ServerSettings(models={name: name for name in engine.models}, limits=limits)
     translation = TranslationService(engine, chosen)
-    return create_app(Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics()))
+    documents = Documents(translation, chosen)
+    return create_app(Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics(), documents))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Engine(FakeEngine):
 
 settings = ServerSettings(models={{"en-de": "en-de"}}, keys={keys})
 engine, log, access = Engine(), ServerLog("json"), Access(settings)
-app = create_app(Services(settings, engine, None, None, ServerMetrics()), access, log, OPERATIONS)
+app = create_app(Services(settings, engine, None, None, ServerMetrics(), None), access, log, OPERATIONS)
 server = StoppableServer(app, settings, engine, access, log)
 with server.handled_signals():
     asyncio.run(server.serve_and_close(bind("127.0.0.1", 0)))

@@ -1,15 +1,17 @@
-"""The interface of DeepL, version 2, without glossaries."""
+"""The interface of DeepL, version 2; glossaries and documents have modules of their own."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
-from transformer.serving.errors import ServiceError
 from transformer.serving.operations import Call, Operation
+from transformer.serving.routes.deepl_documents import DOCUMENT_OPERATIONS
+from transformer.serving.routes.deepl_fields import Names, SharedFields, Texts, options_of
 from transformer.serving.routes.deepl_glossaries import GLOSSARY_OPERATIONS, INTERFACE, deepl_code, error_form
-from transformer.serving.routes.translate_fields import Details, TranslateFields, details, translate
-from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
+from transformer.serving.routes.translate_fields import Details, details, translate
+from transformer.serving.translation import AUTO, TranslatedText
 from transformer.text.languages import language_name
 from transformer.text.markup_templates import Markup
 
@@ -17,32 +19,14 @@ CHARACTER_LIMIT: Final = 10**12
 """Number that `/v2/usage` gives as the limit, as for accounts of DeepL without one."""
 VARIANTS: Final = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT"), "zh": ("ZH", "ZH-HANS")}
 """Target languages for which clients name a region or script; DeepL's clients refuse `EN` and `PT`."""
-FORMALITIES: Final = ("default", "prefer_more", "prefer_less")
-"""Values of `formality` that a model without formality can follow."""
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-def _split_names(names: list[str]) -> list[str]:
-    return [name.strip() for part in names for name in part.split(",") if name.strip()]
-
-
-Texts = Annotated[list[str], BeforeValidator(_as_list)]
-Names = Annotated[list[str], BeforeValidator(_as_list), AfterValidator(_split_names)]
-
-
-class DeepLRequest(TranslateFields):
+class DeepLRequest(SharedFields):
     """Texts to translate.
 
     Attributes:
         text: Text, or list of texts.
-        target_lang: Language to translate to, e.g. `DE`, `EN-GB` or `PT-BR`.
-        source_lang: Language of the texts; it is detected by default.
-        glossary_id: Identifier of a stored glossary; it needs `source_lang`.
         context: Text around the texts; it is accepted and has no effect.
-        formality: Other values than "default" and "prefer_..." are refused.
         split_sentences: With "nonewlines", a line end is a space; the other values have no effect.
         preserve_formatting: Accepted; formatting is always kept.
         tag_handling: "html" or "xml" for texts with markup.
@@ -51,15 +35,10 @@ class DeepLRequest(TranslateFields):
         non_splitting_tags: Names of elements that do not end a sentence.
         ignore_tags: Names of elements whose contents are not translated.
         show_billed_characters: Whether the number of characters of each text is returned.
-        model_type: With "latency_optimized", the beam size is 1.
     """
 
     text: Texts
-    target_lang: str
-    source_lang: str | None = None
-    glossary_id: str | None = None
     context: str | None = None
-    formality: str | None = None
     split_sentences: Literal["0", "1", "nonewlines", 0, 1] | bool | None = None
     preserve_formatting: bool | None = None
     tag_handling: Literal["html", "xml", ""] | None = None
@@ -68,11 +47,6 @@ class DeepLRequest(TranslateFields):
     non_splitting_tags: Names = Field(default_factory=list[str])
     ignore_tags: Names = Field(default_factory=list[str])
     show_billed_characters: bool = False
-    model_type: Literal["quality_optimized", "prefer_quality_optimized", "latency_optimized"] | None = None
-    glossary_ids: list[str] | None = None
-    style_id: str | None = None
-    translation_memory_id: str | None = None
-    custom_instructions: list[str] | None = None
 
 
 class Translation(BaseModel):
@@ -128,14 +102,9 @@ class UsageResponse(BaseModel):
 async def translate_texts(call: Call) -> dict[str, Any]:
     """Translates texts."""
     request: DeepLRequest = call.body
-    _refuse(request)
     source = request.source_lang or AUTO
-    options = TranslateOptions(
-        beam=1 if request.model_type == "latency_optimized" else None,
-        glossary=_stored_terms(call, request),
-        markup=_markup(request),
-        may_join_lines=request.split_sentences == "nonewlines",
-    )
+    may_join_lines = request.split_sentences == "nonewlines"
+    options = replace(options_of(call, request), markup=_markup(request), may_join_lines=may_join_lines)
     translated = await translate(call, request.text, source, request.target_lang, request, options)
     answers = [_answer(text, one, request) for text, one in zip(request.text, translated, strict=True)]
     return {"translations": answers}
@@ -157,34 +126,6 @@ async def usage(call: Call) -> UsageResponse:
     """Counts characters."""
     count = call.services.translation.characters[call.owner]
     return UsageResponse(character_count=count, character_limit=CHARACTER_LIMIT)
-
-
-async def document(call: Call) -> None:
-    """Refuses documents.
-
-    Raises:
-        ServiceError: Always. Its status is not that of a server's error, which DeepL's clients try again.
-    """
-    raise ServiceError("invalid_request", "documents are not translated, because no document formats exist yet")
-
-
-def _refuse(request: DeepLRequest) -> None:
-    """Refuses by name what would change the translation and is not supported."""
-    if request.formality and request.formality not in FORMALITIES:
-        message = f"formality: {request.formality[:20]!r} is not supported; use one of {', '.join(FORMALITIES)}"
-        raise ServiceError("invalid_request", message, param="formality")
-    for name in ("glossary_ids", "style_id", "translation_memory_id", "custom_instructions"):
-        if getattr(request, name):
-            raise ServiceError("invalid_request", f"{name} is not supported; leave it out", param=name)
-
-
-def _stored_terms(call: Call, request: DeepLRequest) -> tuple[tuple[str, str], ...]:
-    if not request.glossary_id:
-        return ()
-    if not request.source_lang:
-        raise ServiceError("invalid_request", "glossary_id needs source_lang", param="source_lang")
-    glossary = call.services.glossaries.get(call.owner, request.glossary_id)
-    return glossary.dictionary(request.source_lang, request.target_lang).terms
 
 
 def _markup(request: DeepLRequest) -> Markup | None:
@@ -214,7 +155,6 @@ def _operation(method: Any, path: str, summary: str, handler: Any, **rest: Any) 
     return Operation(method, path, summary, handler, error_form, interface=INTERFACE, **rest)
 
 
-DOCUMENT: Final = "Refused: no document formats exist yet"
 OPERATIONS: Final[Sequence[Operation]] = (
     _operation(
         "POST", "/v2/translate", "Translates texts", translate_texts,
@@ -225,6 +165,6 @@ OPERATIONS: Final[Sequence[Operation]] = (
         request=LanguagesRequest, response=list[Language], accepts=("query", "form"),
     ),
     _operation("GET", "/v2/usage", "Number of characters sent", usage, response=UsageResponse),
-    _operation("POST", "/v2/document", DOCUMENT, document),
+    *DOCUMENT_OPERATIONS,
     *GLOSSARY_OPERATIONS,
 )  # fmt: skip

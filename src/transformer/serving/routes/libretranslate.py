@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from transformer.serving.errors import ServiceError
 from transformer.serving.operations import Call, Operation
+from transformer.serving.routes.libretranslate_files import file_operations
 from transformer.serving.routes.translate_fields import Details, TranslateFields, details, html_markup, translate
 from transformer.serving.translation import AUTO, TranslatedText, TranslateOptions
 from transformer.text.languages import language_name
@@ -123,25 +124,18 @@ async def frontend_settings(call: Call) -> dict[str, Any]:
     source = next(iter(pairs), "")
     target = next(iter(pairs.get(source, [])), "")
     has_keys = settings.keys is not None
+    suffixes = call.services.documents.suffixes
     return {
         "apiKeys": has_keys,
         "keyRequired": has_keys,
         "charLimit": settings.limits.characters,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
+        "filesTranslation": bool(suffixes),
+        "supportedFilesFormat": suffixes,
+        "fileBytes": settings.limits.document_bytes,
         "frontendTimeout": FRONTEND_TIMEOUT,
         "suggestions": False,
         "language": {"source": _language_entry(source), "target": _language_entry(target)},
     }
-
-
-async def translate_file(call: Call) -> None:
-    """Refuses files.
-
-    Raises:
-        ServiceError: Always.
-    """
-    raise ServiceError("not_implemented", "files are not translated, because no document formats exist yet; send texts")
 
 
 async def suggest(call: Call) -> None:
@@ -204,6 +198,6 @@ OPERATIONS: Final[Sequence[Operation]] = (
     _operation(
         "GET", "/frontend/settings", "Settings for a page", frontend_settings, response=dict[str, Any], is_open=True
     ),
-    _operation("POST", "/translate_file", "Refused: no document formats exist yet", translate_file, errors=(501,)),
+    *file_operations(error_form, INTERFACE),
     _operation("POST", "/suggest", "Refused: suggestions are not supported", suggest, errors=(501,)),
 )  # fmt: skip

@@ -89,7 +89,17 @@ async def translate(
         ServiceError: See `TranslationService.translate`; or the glossary does not exist or has an empty term.
     """
     service = call.services.translation
-    options = replace(
+    options = with_fields(call, source, target, fields, options)
+    translated = await service.translate(texts, source, target, options, client=call.client, deadline=call.deadline)
+    service.characters[call.owner] += sum(map(len, texts))
+    return translated
+
+
+def with_fields(
+    call: Call, source: str, target: str, fields: TranslateFields, options: TranslateOptions
+) -> TranslateOptions:
+    """Returns options with those of a request's fields added; see `translate`."""
+    return replace(
         options,
         beam=options.beam if fields.beam is None else fields.beam,
         n_best=fields.alternatives + 1,
@@ -101,9 +111,6 @@ async def translate(
         model=fields.model,
         may_pivot=fields.pivot,
     )
-    translated = await service.translate(texts, source, target, options, client=call.client, deadline=call.deadline)
-    service.characters[call.owner] += sum(map(len, texts))
-    return translated
 
 
 def details(translated: TranslatedText) -> Details:
