@@ -5,7 +5,6 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from opened import NEEDS_BROWSER
 from serving_app import TEST_SECONDS, fake_services, running_app
 from serving_fakes import FakeEngine, translation
+from serving_page import opened
 from transformer.serving.keys import add_key
 from transformer.serving.routes.page import page_files
 from transformer.serving.settings import Limits
@@ -30,23 +30,6 @@ MARKED = "#{} .marked-word"
 def address(engine: FakeEngine) -> Iterator[str]:
     with running_app(fake_services(engine)) as address:
         yield address
-
-
-@contextmanager
-def opened(browser: Any, address: str, width: int = 1280, source: str = "en", **options: Any) -> Iterator[Any]:
-    """Opens the page; an error of a script and a request to another origin fail the test."""
-    context = browser.new_context(viewport={"width": width, "height": 844}, **options)
-    languages = json.dumps({"from": source, "to": "de"})
-    context.add_init_script(f"localStorage['transformer.languages'] ??= '{languages}'")
-    context.set_default_timeout(1000 * TEST_SECONDS)
-    page, complaints = context.new_page(), []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("console", lambda message: complaints.append(message.text) if "Refused" in message.text else None)
-    page.on("request", lambda sent: complaints.append(sent.url) if not sent.url.startswith(address) else None)
-    page.goto(f"{address}/")
-    yield page
-    context.close()
-    assert complaints == []
 
 
 @pytest.fixture

@@ -22,17 +22,38 @@ export const translate = (fields, signal) => post("translate", { ...fields, form
 // Returns the languages that a text may be in, the likeliest one first.
 export const detect = (text, signal) => post("detect", { q: text }, signal);
 
-function post(path, fields, signal) {
-  const headers = { "Content-Type": "application/json" };
-  return request(path, { method: "POST", headers, body: JSON.stringify(fields), signal });
+// Sends a document, and returns its handle, which the functions below take.
+export function sendDocument(fields, signal) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) if (value) form.append(name, value);
+  return request("v2/document", { method: "POST", body: form, signal });
 }
 
-async function request(path, { headers = {}, ...options } = {}) {
+export const documentState = (handle, signal) => post(documentPath(handle), keyOf(handle), signal);
+
+// Returns the translated document as a blob; the server deletes it.
+export const fetchDocument = (handle, signal) =>
+  post(`${documentPath(handle)}/result`, keyOf(handle), signal, (response) => response.blob());
+
+// Cancels the translation of a document, even while the page is being closed.
+export const deleteDocument = (handle) =>
+  request(`${documentPath(handle)}?${new URLSearchParams(keyOf(handle))}`, { method: "DELETE", keepalive: true },
+    (response) => response.text()).catch(() => {});
+
+const documentPath = (handle) => `v2/document/${handle.document_id}`;
+const keyOf = (handle) => ({ document_key: handle.document_key });
+
+function post(path, fields, signal, readAnswer) {
+  const headers = { "Content-Type": "application/json" };
+  return request(path, { method: "POST", headers, body: JSON.stringify(fields), signal }, readAnswer);
+}
+
+async function request(path, { headers = {}, ...options } = {}, readAnswer = (response) => response.json()) {
   const key = read("key");
   let response;
   try {
     response = await fetch(path, { ...options, headers: { ...headers, ...(key && { "X-API-Key": key }) } });
-    if (response.ok) return await response.json();
+    if (response.ok) return await readAnswer(response);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     const message = response ? "The server's answer cannot be read." : "The server cannot be reached.";
@@ -45,7 +66,8 @@ async function errorOf(response) {
   const header = Number(response.headers.get("Retry-After") ?? NaN);
   const retryAfter = Math.min(header >= 0 ? Math.max(header, 1) : RETRY_SECONDS, MAX_RETRY_SECONDS);
   const body = await response.json().catch(() => null);
-  const reason = typeof body?.error === "string" ? body.error : `The server answered with status ${response.status}.`;
+  const message = body?.error ?? body?.message;
+  const reason = typeof message === "string" ? message : `The server answered with status ${response.status}.`;
   switch (response.status) {
     case 401:
     case 403:

@@ -2,6 +2,7 @@
 
 import { detect, getLanguages, getSettings, translate } from "./api.js";
 import { setUpDialogs } from "./dialogs.js";
+import { Files } from "./files.js";
 import { Languages } from "./languages.js";
 import { Output } from "./output.js";
 import { history, read } from "./store.js";
@@ -22,6 +23,7 @@ const languages = new Languages(() => {
   update(0);
 });
 const dialogs = setUpDialogs({ restore, onKey: start });
+const files = new Files(languages, askForKey);
 
 let limit = Infinity;
 let request = null;
@@ -38,6 +40,7 @@ async function start() {
   try {
     const [all, settings] = await Promise.all([getLanguages(), getSettings()]);
     limit = settings.charLimit > 0 ? settings.charLimit : Infinity;
+    files.set(settings);
     dialogs.offerKey(settings.apiKeys || settings.keyRequired);
     if (!languages.isKnown) languages.set(all, settings);
     if (settings.keyRequired && !read("key")) askForKey("This server needs an API key.");
