@@ -1,7 +1,7 @@
 """Languages of a translation model, as its bundle records them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from transformer.bundle.bundle import Bundle
@@ -11,6 +11,8 @@ from transformer.tokenizers.huggingface_files import CONFIG_FILE
 
 LANGUAGES: Final = "languages"
 """Key of the provenance."""
+PAIRS: Final = "pairs"
+"""Key of that entry for a model of several languages."""
 SIDES: Final = ("source", "target")
 
 
@@ -18,6 +20,23 @@ def language_entries(source: str | None, target: str | None) -> dict[str, dict[s
     """Returns the entry of the provenance that records the languages of a model; empty if both are unknown."""
     tags = {side: tag for side, tag in zip(SIDES, (source, target), strict=True) if tag is not None}
     return {LANGUAGES: tags} if tags else {}
+
+
+def pair_entries(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, list[list[str]]]]:
+    """Returns the entry of the provenance that records the directions that a model of several languages learned."""
+    return {LANGUAGES: {PAIRS: [list(pair) for pair in dict.fromkeys(pairs)]}}
+
+
+def recorded_pairs(bundle: Bundle) -> tuple[tuple[str, str], ...]:
+    """Returns the directions that a model of several languages learned, as BCP 47 tags; none for other models."""
+    return pairs_of_provenance(bundle.provenance)
+
+
+def pairs_of_provenance(provenance: JsonObject) -> tuple[tuple[str, str], ...]:
+    """Same as `recorded_pairs`, from the provenance alone."""
+    pairs = _mapping(provenance.get(LANGUAGES)).get(PAIRS)
+    parsed = [tuple(map(_parse, pair)) for pair in pairs if isinstance(pair, list)] if isinstance(pairs, list) else []
+    return tuple((pair[0], pair[1]) for pair in parsed if len(pair) == 2 and pair[0] and pair[1])
 
 
 def recorded_languages(bundle: Bundle) -> tuple[str | None, str | None]:

@@ -1,7 +1,7 @@
 """Arguments that name what to train on: a recipe, two texts, or a file of pairs."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -66,13 +66,7 @@ class Corpus:
             ) from error
         if self.recipe is None:
             recipe = _augmented(recipe)
-        values = [value for value in recipe.data.model_dump().values() if isinstance(value, str | tuple)]
-        files = {
-            text
-            for value in values
-            for text in (value if isinstance(value, tuple) else (value,))
-            if isinstance(text, str)
-        }
+        files = set(_texts(recipe.data.model_dump()))
         if self.recipe is not None and (message := missing_corpus(find_recipe(self.recipe), files)):
             raise ConfigError(message)
         return recipe
@@ -84,6 +78,15 @@ def _augmented(recipe: "Recipe") -> "Recipe":
     if not isinstance(data, DataConfig) or "augment" in data.model_fields_set or data.has_trees:
         return recipe
     return recipe.with_keys("data", {"augment": UNASKED_RATES})
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yields all texts in a value of a recipe, a mapping or a list."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def corpus_of(

@@ -33,7 +33,11 @@ SourceLanguageOption = Annotated[
 ]
 TargetLanguageOption = Annotated[
     str | None,
-    typer.Option(metavar="TAG", help="language of the target, e.g. de or zh-Hant; default: as the model records it"),
+    typer.Option(
+        metavar="TAG",
+        help="language of the target, e.g. de or zh-Hant, which a model of several languages needs; default: as the "
+        "model records it",
+    ),
 ]
 
 
@@ -89,9 +93,11 @@ class Loading:
 
         Raises:
             BundleError: The model cannot be read, or does not translate.
+            ConfigError: The model has several target languages, and none is chosen, or another one.
         """
         from transformer.bundle.kind import model_kind
         from transformer.pipelines.auto import load_translator  # loads torch
+        from transformer.pipelines.translation.directions import check_target_language
 
         if model_kind(obtain_model(model)) not in (None, "encoder-decoder"):
             raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
@@ -99,10 +105,12 @@ class Loading:
             obtain_model(reverse)
         note_missing_kernels()
         with notes_for_warnings():
-            return load_translator(
+            translator = load_translator(
                 model, search=with_average(search, self.average, self.options.get("ensemble")), **self.options,
                 source_language=source_language, target_language=target_language, terminology=terminology,
             )  # fmt: skip
+        check_target_language(translator.config, translator.tokenizers)
+        return translator
 
 
 SPEED = "Models and speed"

@@ -225,15 +225,19 @@ def _print_results(folder: Path, model: Path, best: dict[str, float], average: d
 def _next_command(model: Path) -> str:
     """Returns the command that uses a model of this kind, with its arguments."""
     from transformer.bundle import load_bundle
+    from transformer.bundle.languages import recorded_pairs
 
-    config = load_bundle(model).config.model_dump()
+    bundle = load_bundle(model)
+    config = bundle.config.model_dump()
     kind = family(config["family"]).kind
     if kind == "encoder":
         return (
             "classify FOLDER TEXT" if config["labels"] else "fill FOLDER TEXT" if config["masked"] else "embed FOLDER"
         )
     commands = {"language model": "generate FOLDER PROMPT", "image encoder": "classify FOLDER IMAGE"}
-    return commands.get(kind, "translate FOLDER --input FILE")
+    pairs = recorded_pairs(bundle)
+    language = f" --target-language {pairs[0][1]}" if pairs else ""
+    return commands.get(kind, f"translate FOLDER --input FILE{language}")
 
 
 EPILOG = train_help()

@@ -4,28 +4,23 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from transformer.config import Config, Processors
 from transformer.data.augment.config import AugmentConfig, parse_augment
+from transformer.data.language_pairs import (
+    Column,
+    Direction,
+    Language,
+    LanguagePair,
+    Pairs,
+    Paths,
+    Weight,
+    check_validation_files,
+)
 from transformer.data.stages import StageConfig, check_stages
-from transformer.text.languages import parse_language
 from transformer.text.lines import COMPRESSIONS
 from transformer.text.trees import SUFFIXES
-
-Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
-Column = Annotated[int, Field(ge=1)] | Annotated[str, Field(min_length=1)]
-Weight = Annotated[float, Field(gt=0, le=1000)]
-
-
-def _check_language(tag: str, info: ValidationInfo) -> str:
-    language = parse_language(tag)
-    if language is None:
-        raise ValueError(f"data.{info.field_name}={tag!r} is not a language tag (BCP 47); write e.g. en, de or zh-Hant")
-    return language
-
-
-Language = Annotated[str, AfterValidator(_check_language)]
 
 
 class TaskConfig(Config):
@@ -71,10 +66,16 @@ class DataConfig(TaskConfig):
     target: Paths | None = Field(
         default=None, description="target text file, aligned with source line by line, or a list of files"
     )
-    pairs: Paths | None = Field(
+    pairs: Pairs | None = Field(
         default=None,
         description="file of sentence pairs (.tsv, .csv, .jsonl, .parquet, .tmx) or of trees (.trees, .mrg), or a list "
-        "of files",
+        "of files; or tables [[data.pairs]], one for each direction of a model of several languages",
+    )
+    temperature: float | None = Field(
+        default=None,
+        ge=1,
+        le=1000,
+        description="sample the directions of [[data.pairs]] by size^(1/temperature); 1, which is by size, if not set",
     )
     columns: tuple[Column, Column] | None = Field(
         default=None, description="source and target columns of `pairs`: numbers counted from 1, or names"
@@ -136,9 +137,49 @@ class DataConfig(TaskConfig):
         return any(file_format(path) in SUFFIXES for path in self.pair_files)
 
     @property
+    def language_pairs(self) -> tuple[LanguagePair, ...]:
+        """The tables `[[data.pairs]]`; none for a model of one direction."""
+        return tuple(item for item in self.pairs or () if isinstance(item, LanguagePair))
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions of the tables, each once."""
+        return tuple(dict.fromkeys(pair.direction for pair in self.language_pairs))
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The languages that need a tag, each once."""
+        return tuple(dict.fromkeys(target for _, target in self.directions))
+
+    @property
     def name(self) -> str:
         """Name of the corpus in messages: its first file."""
+        if self.language_pairs:
+            return self.of_direction(self.language_pairs[0]).name
         return (as_list(self.source) + self.pair_files)[0]
+
+    def of_direction(self, pair: LanguagePair) -> "DataConfig":
+        """Returns the section that a table stands for, with its files and languages alone."""
+        is_tmx = any(file_format(path) == ".tmx" for path in as_list(pair.file))
+        files = pair.model_dump(exclude={"file", "weight"})
+        languages = pair.direction if is_tmx else None
+        return DataConfig(**files, pairs=pair.file, languages=languages, invalid_utf8=self.invalid_utf8)
+
+    @model_validator(mode="after")
+    def _tables_stand_alone(self) -> "DataConfig":
+        if not self.language_pairs:
+            if self.temperature is not None:
+                raise ValueError("data.temperature weighs the directions of [[data.pairs]] tables; leave it out")
+            return self
+        sides = ("source", "target")
+        keys = (*sides, "columns", "languages", "weights", "stages", *(f"{side}_language" for side in sides),
+                *(f"validation_{side}" for side in sides))  # fmt: skip
+        if misplaced := [key for key in keys if getattr(self, key) is not None]:
+            raise ValueError(f"data.{misplaced[0]} does not go with [[data.pairs]]; write it in the tables")
+        for pair in self.language_pairs:
+            self.of_direction(pair)
+        check_validation_files(self.language_pairs)
+        return self
 
     @model_validator(mode="after")
     def _validation_has_both_sides(self) -> "DataConfig":
@@ -159,7 +200,7 @@ class DataConfig(TaskConfig):
         for source, target in zip(as_list(self.source), as_list(self.target), strict=True):
             if source == target:
                 raise ValueError(f"data.source and data.target are both {source}; give its translation as the target")
-        files = sides[0] + len(self.pair_files)
+        files = sides[0] + len(self.pair_files) + len(self.language_pairs)
         if not files:
             raise ValueError("data.source is missing; name data.source and data.target, or data.pairs")
         if self.weights is not None and len(self.weights) != files:
@@ -202,6 +243,7 @@ def file_format(path: str) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def as_list(paths: Paths | None) -> list[str]:
-    """Returns one path, several paths or None as a list."""
-    return [paths] if isinstance(paths, str) else list(paths or ())
+def as_list(paths: Paths | tuple[LanguagePair, ...] | None) -> list[str]:
+    """Returns one path, several paths or None as a list; tables are left out."""
+    items = [paths] if isinstance(paths, str) else paths or ()
+    return [path for path in items if isinstance(path, str)]

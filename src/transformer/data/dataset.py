@@ -41,6 +41,20 @@ class PairDataset:
         return make_batch(self._store.take(ids, 0), self._store.take(ids, 1), *self._special_tokens)
 
 
+class PairSubset:
+    """Some examples of a dataset as a dataset, in which each example is seen once."""
+
+    mix: tuple[ExampleGroup, ...] = ()
+
+    def __init__(self, dataset: PairDataset, examples: NDArray[np.int64]) -> None:
+        self._dataset, self._examples = dataset, examples
+        self.lengths: NDArray[np.int32] = dataset.lengths[examples]
+
+    def fetch(self, ids: NDArray[np.integer]) -> PairBatch:
+        """Returns the padded batch of the given pairs of the subset."""
+        return self._dataset.fetch(self._examples[ids])
+
+
 def pair_batch(
     sources: Sequence[NDArray[np.int32]],
     targets: Sequence[NDArray[np.int32]],

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from transformer.data.augment.augmenter import Augmenter
 from transformer.data.duplicates import pair_digests
 from transformer.data.filters import KEPT, REASONS, PairFilter
+from transformer.data.language_pairs import NO_DIRECTION, Direction
 from transformer.data.quality.traits import TraitCounts
 from transformer.data.ragged import Ragged
 from transformer.data.readers import Pair
@@ -39,10 +40,12 @@ class Block:
     Attributes:
         first: Number of the first pair in the corpus.
         pairs: The pairs.
+        direction: Their languages, where the model has several directions; empty otherwise.
     """
 
     first: int
     pairs: list[Pair]
+    direction: Direction = NO_DIRECTION
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class BlockEncoder:
         language: Language of the sources (BCP 47), in which sentences are counted; "" if it is not known.
         augmenter: Makes changed copies of the pairs that are kept; None without augmentation.
         keeps_words: Whether the tokens that begin words are marked, see `encode_words`.
+        target_language: Target language of the block, where the model has several directions; otherwise "".
     """
 
     tokenizers: TokenizerPair
@@ -105,7 +109,9 @@ class BlockEncoder:
     language: str = ""
     augmenter: Augmenter | None = None
     keeps_words: bool = False
-    _fallback: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=list)
+    target_language: str = ""
+    _fallback: list[tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=list, init=False)
+    _directed: dict[Direction, "BlockEncoder"] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         sides = (self.tokenizers.source, self.tokenizers.target)
@@ -113,6 +119,22 @@ class BlockEncoder:
 
     def encode(self, block: Block) -> EncodedBlock:
         """Encodes the pairs of a block, drops those that the filter rejects, and adds changed copies of the others."""
+        encoder = self.for_direction(block.direction)
+        return self._encode(block) if encoder is self else encoder._encode(block)
+
+    def for_direction(self, direction: Direction) -> "BlockEncoder":
+        """Returns the encoder of one of several directions: sources begin with the tag of the target language."""
+        source, target = direction
+        if not target:
+            return self
+        if direction not in self._directed:
+            self._directed[direction] = replace(
+                self, tokenizers=self.tokenizers.to_language(target), language=source, target_language=target,
+                augmenter=self.augmenter and replace(self.augmenter, languages=direction),
+            )  # fmt: skip
+        return self._directed[direction]
+
+    def _encode(self, block: Block) -> EncodedBlock:
         sources, targets = zip(*block.pairs, strict=True)
         source, target = self._tokenize(sources, targets)
         sides = self._without_word_starts(source, target)
@@ -123,7 +145,7 @@ class BlockEncoder:
         kept = reasons == KEPT
         rows = np.flatnonzero(kept).tolist()
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
-        held_out = np.array([text in self.held_out for text in sources], bool)
+        held_out = np.array([self._is_held_out(pair) for pair in zip(sources, targets, strict=True)], bool)
         source_text = SourceText()
         source_text.count(map(self.tokenizers.source.normalize, sources), self.language)
         encoded = EncodedBlock(
@@ -146,7 +168,7 @@ class BlockEncoder:
             test_sources=sorted(self.test_sources.intersection(sources) - self.held_out),
             source_text=source_text,
         )
-        trained = [(block.first + row, block.pairs[row]) for row in rows if block.pairs[row][0] not in self.held_out]
+        trained = [(block.first + row, block.pairs[row]) for row in rows if not self._is_held_out(block.pairs[row])]
         return encoded if self.augmenter is None else self._with_copies(encoded, self.augmenter.augment(trained))
 
     def _with_copies(self, encoded: EncodedBlock, copies: list[tuple[str, Pair]]) -> EncodedBlock:
@@ -156,7 +178,7 @@ class BlockEncoder:
         sources, targets = zip(*(pair for _, pair in copies), strict=True)
         source, target = self._tokenize(sources, targets)
         kept = self.pair_filter.reasons(sources, targets, source.lengths, target.lengths) == KEPT
-        kept &= [text not in self.held_out for text in sources]
+        kept &= [not self._is_held_out(pair) for pair in zip(sources, targets, strict=True)]
         rows = np.flatnonzero(kept).tolist()
         return replace(
             encoded,
@@ -168,6 +190,10 @@ class BlockEncoder:
             ),
             augmented=Counter(copies[row][0] for row in rows),
         )
+
+    def _is_held_out(self, pair: Pair) -> bool:
+        """Whether a pair is held out: its source is, or with several directions, which share texts, its target."""
+        return pair[0] in self.held_out or (self.target_language != "" and pair[1] in self.held_out)
 
     def _tokenize(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[Ragged, Ragged]:
         """Returns the tokens of both sides as they are stored."""
@@ -184,7 +210,10 @@ class BlockEncoder:
         return without_word_starts(source, sizes[0]), without_word_starts(target, sizes[1])
 
     def _digests(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.uint64]:
-        return pair_digests(sources, targets) if self.find_duplicates else np.zeros((0, 2), np.uint64)
+        if not self.find_duplicates:
+            return np.zeros((0, 2), np.uint64)
+        tag = f"{self.target_language}\n" if self.target_language else ""
+        return pair_digests([tag + source for source in sources] if tag else sources, targets)
 
 
 def worker_count(requested: int | None, pairs: int) -> int:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from transformer.data.config import DataConfig
+from transformer.data.config import DataConfig, as_list
 from transformer.errors import DataError
 
 
@@ -34,6 +34,8 @@ def _size_and_mtime(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
+TEXT_KEYS = ("source", "target", "file")
+"""Keys of the training text of a table `[[data.pairs]]`."""
 INPUT_KEYS = ("source", "target", "pairs", "validation_source", "validation_target")
 
 
@@ -49,6 +51,11 @@ def fingerprint_inputs(settings: DataConfig) -> dict[str, str]:
     for stage in settings.stages or ():
         for key in ("validation_source", "validation_target"):
             paths_by_key[f"stages.{stage.name}.{key}"] = getattr(stage, key)
+    if tables := settings.language_pairs:
+        texts = [path for table in tables for key in TEXT_KEYS for path in as_list(getattr(table, key))]
+        paths_by_key["pairs"] = tuple(texts)
+        for key in INPUT_KEYS[-2:]:
+            paths_by_key[key] = tuple(path for table in tables for path in as_list(getattr(table, key))) or None
     return {f"data.{key}": combined_checksum(paths) for key, paths in paths_by_key.items() if paths is not None}
 
 

@@ -1,10 +1,11 @@
 """The files of a corpus, each read as a stream of pairs."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer.data.config import DataConfig, file_format
+from transformer.data.language_pairs import NO_DIRECTION, Direction
 from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.tables import read_csv, read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
@@ -19,12 +20,14 @@ class CorpusFile:
     Attributes:
         paths: One path, or the paths of source and target.
         weight: Number of times per epoch that each example is seen.
-        settings: The `data` section of the recipe.
+        settings: The `data` section of the recipe, or the one that a table of `[[data.pairs]]` stands for.
+        direction: The languages that the table names; empty without tables.
     """
 
     paths: tuple[Path, ...]
     weight: float
     settings: DataConfig
+    direction: Direction = NO_DIRECTION
 
     @property
     def name(self) -> str:
@@ -73,6 +76,12 @@ class CorpusFile:
 
 def training_files(settings: DataConfig) -> list[CorpusFile]:
     """Returns the training files in the order of their weights: source files, then files with both sides."""
+    if settings.language_pairs:
+        return [
+            replace(file, weight=table.weight, direction=table.direction)
+            for table in settings.language_pairs
+            for file in training_files(settings.of_direction(table))
+        ]
     files = [(Path(source), Path(target)) for source, target in settings.text_files]
     files = [*files, *((Path(path),) for path in settings.pair_files)]
     weights = settings.weights or (1.0,) * len(files)

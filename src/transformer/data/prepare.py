@@ -1,7 +1,7 @@
 """Preparation of a corpus for training: scan, tokenizers and tokens, each computed once and cached."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -9,10 +9,11 @@ from typing import Final
 import numpy as np
 
 from transformer.data.cache import PreparedDataCache
-from transformer.data.config import DataConfig, file_format
+from transformer.data.config import DataConfig, as_list, file_format
 from transformer.data.dataset import PairDataset
 from transformer.data.fingerprint import FileSnapshot, file_checksum, fingerprint_inputs
 from transformer.data.inputs import read_files, training_files
+from transformer.data.language_pairs import NO_DIRECTION, Direction, pair_name, sampling_weights
 from transformer.data.progress import Progress, silent
 from transformer.data.readers import Pair
 from transformer.data.report import DataReport
@@ -65,6 +66,7 @@ class Corpus:
         changed_validation: Changed copies of validation pairs, by kind of change.
         further_validation: Validation texts that do not decide which checkpoint is best, by name.
         stages: Parts of a training run, if the recipe has any.
+        validation_groups: Number of consecutive validation pairs of each direction; one group for a model of one.
     """
 
     train: PairDataset | SegmentedPairs
@@ -76,6 +78,7 @@ class Corpus:
     changed_validation: dict[str, PairDataset] = field(default_factory=dict)
     further_validation: dict[str, tuple[PairDataset, list[Pair]]] = field(default_factory=dict)
     stages: tuple[Stage, ...] = ()
+    validation_groups: dict[Direction, int] = field(default_factory=dict)
 
 
 class CorpusBuilder:
@@ -195,9 +198,12 @@ class CorpusBuilder:
         return corpus
 
     def _open(self, path: Path, special_tokens: tuple[SpecialTokenIds, SpecialTokenIds]) -> Corpus:
-        report, pairs, source_text, stage_pairs = read_report(path)
-        for file, counts in zip(self._inputs, report.files, strict=True):
-            counts.update(name=file.name, weight=file.weight)
+        record = read_report(path)
+        report = record.report
+        weights = self._weights([counts["kept"] for counts in report.files])
+        for file, counts, weight in zip(self._inputs, report.files, weights, strict=True):
+            direction = f"{pair_name(file.direction)} " if file.direction != NO_DIRECTION else ""
+            counts.update(name=direction + file.name, weight=weight)
         mix = tuple(ExampleGroup(file["kept"], file["weight"]) for file in report.files)
         stages = tuple(_stage(stage, report) for stage in self._settings.stages or ())
         for file, group in zip(report.files, stages[0].mix if stages else (), strict=False):
@@ -211,16 +217,31 @@ class CorpusBuilder:
             folder.name.removeprefix(CHANGED_VALIDATION): dataset(folder.name)
             for folder in sorted(path.glob(f"{CHANGED_VALIDATION}*"))
         }
-        texts = {name: (dataset(f"{STAGE_VALIDATION}{name}"), text) for name, text in stage_pairs.items()}
-        validation = dataset("validation"), pairs
+        texts = {name: (dataset(f"{STAGE_VALIDATION}{name}"), text) for name, text in record.stages.items()}
+        validation = dataset("validation"), record.validation
+        groups: dict[Direction, int] = record.groups
         if stages and stages[-1].name in texts:  # decides, and the scores on the text of the run are shown beside it
             validation, texts = texts.pop(stages[-1].name), {GENERAL: validation, **texts}
-        return Corpus(train, *validation, report, source_text, self._folder.notes, changed, texts, stages)
+            groups = {NO_DIRECTION: len(validation[1])}
+        return Corpus(
+            train, *validation, report, record.source_text, self._folder.notes, changed, texts, stages, groups
+        )
+
+    def _weights(self, kept: Sequence[int]) -> list[float]:
+        """Returns the number of passes per epoch over each file: its weight, changed by the temperature."""
+        weights = [file.weight for file in self._inputs]
+        if self._settings.temperature is None:
+            return weights
+        sizes = [count * weight for count, weight in zip(kept, weights, strict=True)]
+        changed = sampling_weights(sizes, [file.direction for file in self._inputs], self._settings.temperature)
+        return [weight * factor for weight, factor in zip(weights, changed, strict=True)]
 
     def _write_scan(self, folder: Path) -> None:
         pairs = sum(1 for _ in self._read("reading the corpus"))
         held_out: set[str] = set()
-        if self._settings.validation_source is None:
+        if self._settings.language_pairs:
+            held_out = self._draw_by_direction()
+        elif self._settings.validation_source is None:
             n_held_out = max(1, min(self._settings.validation_pairs, pairs // 20))
             drawn = np.random.default_rng(self._seed).choice(pairs, n_held_out, replace=False)
             held_out = {
@@ -229,6 +250,21 @@ class CorpusBuilder:
         values = {"pairs": pairs, "held_out": sorted(held_out)}
         (folder / SCAN_FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
         self._snapshot.check_unchanged()
+
+    def _draw_by_direction(self) -> set[str]:
+        """Draws pairs of every direction for validation; returns the texts of both sides, which directions share."""
+        settings, held_out = self._settings, set[str]()
+        if any(table.validation_source is not None for table in settings.language_pairs):
+            return held_out
+        for number, direction in enumerate(settings.directions):
+            inputs = [file for file in self._inputs if file.direction == direction]
+            pairs = sum(1 for _ in read_files(inputs))
+            most = max(1, settings.validation_pairs // len(settings.directions))
+            rng = np.random.default_rng((self._seed, number))
+            drawn = rng.choice(pairs, max(1, min(most, pairs // 20)), replace=False)
+            for pair in _pairs_at(np.sort(drawn).tolist(), read_files(inputs)):
+                held_out.update(text for text in pair if text.strip())
+        return held_out
 
     def _read(self, stage: str, step: int = 1, total: int | None = None) -> Iterator[Pair]:
         """Yields every `step`-th pair of the training text and reports progress.
@@ -253,7 +289,16 @@ class CorpusBuilder:
             "columns": settings.columns and list(settings.columns),
             "languages": settings.languages and list(settings.languages),
             "invalid_utf8": settings.invalid_utf8,
+            **({"tables": self._table_facts()} if settings.language_pairs else {}),
         }
+
+    def _table_facts(self) -> list[object]:
+        """Returns what determines the pairs of each table, except for the texts, whose checksums are known."""
+        return [
+            [*table.direction, table.columns, [file_format(path) for path in as_list(table.file)],
+             len(as_list(table.source)), table.validation_source is not None]
+            for table in self._settings.language_pairs
+        ]  # fmt: skip
 
     def _split_facts(self) -> dict[str, object]:
         """Returns the values that determine which pairs are read and held out."""

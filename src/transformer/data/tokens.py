@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
@@ -27,6 +27,7 @@ from transformer.data.encoding import (
 )  # fmt: skip
 from transformer.data.filters import PairFilter
 from transformer.data.inputs import read_files, training_files
+from transformer.data.language_pairs import NO_DIRECTION, Direction, pair_name
 from transformer.data.languages import identify_languages
 from transformer.data.progress import Progress
 from transformer.data.quality.kept_spans import pair_differences
@@ -90,10 +91,17 @@ class EncodingJob:
         if not report.kept:
             advice = report.advice() or "give more pairs"
             raise DataError(f"{self.settings.name}: no pair is left to train on; {report.summary()}; {advice}")
-        pairs = self._validation_pairs(encoder.held_out_text)
-        self._write_validation(folder / "validation", pairs, self.settings.validation_source or self.settings.name)
-        self._write_changed_validation(folder, pairs, encoder.languages)
-        content = {"report": report.to_dict(), "validation": pairs, "source_text": encoder.source_text.to_dict()}
+        groups = self._validation_groups(encoder.held_out_text)
+        self._write_validation(folder / "validation", groups)
+        self._write_changed_validation(folder, groups, encoder.languages)
+        pairs = [pair for group in groups.values() for pair in group]
+        content: dict[str, object] = {
+            "report": report.to_dict(),
+            "validation": pairs,
+            "source_text": encoder.source_text.to_dict(),
+        }
+        if self.settings.language_pairs:
+            content["validation_groups"] = [[*direction, len(group)] for direction, group in groups.items()]
         if stages := own_validation(self.settings.stages or ()):
             content["stages"] = {stage.name: self._stage_validation(folder, stage) for stage in stages}
         (folder / REPORT_FILE).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
@@ -107,70 +115,113 @@ class EncodingJob:
         path, invalid = self.settings.test_source, self.settings.invalid_utf8
         return None if path is None else read_side(Path(path), 0, invalid, "cut")
 
-    def _validation_pairs(self, held_out: dict[str, str]) -> list[Pair]:
-        source, target = self.settings.validation_source, self.settings.validation_target
-        return list(held_out.items()) if source is None or target is None else self._read_validation(source, target)
+    def _validation_groups(self, held_out: Mapping[Direction, dict[str, str]]) -> dict[Direction, list[Pair]]:
+        """Returns the validation pairs by direction: those of the files, or else those that are held out."""
+        tables = [table for table in self.settings.language_pairs if table.validation_source is not None]
+        if tables:
+            groups: dict[Direction, list[Pair]] = {table.direction: [] for table in tables}
+            for table in tables:
+                groups[table.direction] += self._read_validation(table.validation_source, table.validation_target)
+            return groups
+        if self.settings.validation_source is not None:
+            pairs = self._read_validation(self.settings.validation_source, self.settings.validation_target)
+            return {NO_DIRECTION: pairs}
+        if not self.settings.language_pairs:
+            return {NO_DIRECTION: list(held_out.get(NO_DIRECTION, {}).items())}
+        most = max(1, self.settings.validation_pairs // len(self.settings.directions))
+        groups = {direction: list(held_out.get(direction, {}).items()) for direction in self.settings.directions}
+        return {direction: group[:: -(-len(group) // most)] if group else [] for direction, group in groups.items()}
 
     def _stage_validation(self, folder: Path, stage: StageConfig) -> list[Pair]:
         """Reads, encodes and returns the validation pairs of a stage."""
-        source, target = stage.validation_source or "", stage.validation_target or ""
-        pairs = self._read_validation(source, target)
-        self._write_validation(folder / f"{STAGE_VALIDATION}{stage.name}", pairs, source)
+        pairs = self._read_validation(stage.validation_source, stage.validation_target)
+        name = stage.validation_source
+        self._write_validation(folder / f"{STAGE_VALIDATION}{stage.name}", {NO_DIRECTION: pairs}, name)
         return pairs
 
-    def _read_validation(self, source: str, target: str) -> list[Pair]:
+    def _read_validation(self, source: str | None, target: str | None) -> list[Pair]:
         counts = PairCounts()
-        pairs = list(read_pairs(Path(source), Path(target), counts, self.settings.invalid_utf8))
+        pairs = list(read_pairs(Path(source or ""), Path(target or ""), counts, self.settings.invalid_utf8))
         if counts.too_long:
             raise DataError(f"{source}: {counts.describe_left_out()}; a score must cover all lines, so divide them")
         return pairs
 
-    def _write_validation(self, folder: Path, pairs: list[Pair], name: str) -> None:
+    def _write_validation(self, folder: Path, groups: Mapping[Direction, list[Pair]], name: str | None = None) -> None:
         """Encodes the validation pairs; a pair that is too long is an error, because a score must cover all pairs."""
+        rows = [self._encode_validation(direction, pairs, name) for direction, pairs in groups.items()]
+        write_pairs(folder, rows, self.vocab_size)
+
+    def _encode_validation(self, direction: Direction, pairs: list[Pair], name: str | None) -> tuple[Ragged, Ragged]:
         if not pairs:
+            of_direction = f" of {pair_name(direction)}" if direction != NO_DIRECTION else ""
             raise DataError(
-                f"{self.settings.name}: no pair is left to validate on; name data.validation_source and "
+                f"{self.settings.name}: no pair{of_direction} is left to validate on; name validation_source and "
                 "validation_target"
             )
-        texts = zip(*pairs, strict=True)
-        tokenizers = self.tokenizers.source, self.tokenizers.target
-        sides = [Ragged(*side.encode_flat(text)) for side, text in zip(tokenizers, texts, strict=True)]
+        sides = source, target = self._encode(direction, pairs)
         lengths = np.stack([side.lengths + 1 for side in sides], axis=1)
         long = np.flatnonzero((lengths > self.max_lengths).any(axis=1))
         if len(long):
             sizes = lengths[long[0]]
+            of_direction = [table for table in self.settings.language_pairs if table.direction == direction]
+            own = of_direction[0].validation_source if of_direction else self.settings.validation_source
             raise DataError(
-                f"{name}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
+                f"{name or own or self.settings.name}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
                 f"tokens exceed the model's {self.max_lengths[0]} and {self.max_lengths[1]}; shorten it or raise "
                 "model.src_seq_len, tgt_seq_len"
             )
-        write_pairs(folder, [(sides[0], sides[1])], self.vocab_size)
+        return source, target
 
-    def _write_changed_validation(self, folder: Path, pairs: list[Pair], languages: tuple[str, str]) -> None:
+    def _encode(self, direction: Direction, pairs: list[Pair]) -> tuple[Ragged, Ragged]:
+        tokenizers = self.tokenizers.to_language(direction[1])
+        source = Ragged(*tokenizers.source.encode_flat([source for source, _ in pairs]))
+        return source, Ragged(*tokenizers.target.encode_flat([target for _, target in pairs]))
+
+    def _write_changed_validation(
+        self, folder: Path, groups: Mapping[Direction, list[Pair]], languages: tuple[str, str]
+    ) -> None:
         """Encodes changed copies of some validation pairs, by each kind of change that the training pairs get."""
         for kind in self.settings.augment.rates if self.settings.augment is not None else ():
-            augmenter = Augmenter(AugmentConfig(**{kind: 1.0}), self.seed, languages)
-            copies = [pair for _, pair in augmenter.augment(list(enumerate(pairs[:MAX_CHANGED])))]
-            source, target = (
-                Ragged(*tokenizer.encode_flat([pair[side] for pair in copies]))
-                for side, tokenizer in enumerate((self.tokenizers.source, self.tokenizers.target))
-            )
-            fits = (source.lengths < self.max_lengths[0]) & (target.lengths < self.max_lengths[1])
-            if fits.any():
-                rows = [(source.select(fits), target.select(fits))]
+            rows = list[tuple[Ragged, Ragged]]()
+            for direction, pairs in groups.items():
+                of_pairs = languages if direction == NO_DIRECTION else direction
+                augmenter = Augmenter(AugmentConfig(**{kind: 1.0}), self.seed, of_pairs)
+                copies = augmenter.augment(list(enumerate(pairs[: MAX_CHANGED // len(groups)])))
+                source, target = self._encode(direction, [pair for _, pair in copies])
+                fits = (source.lengths < self.max_lengths[0]) & (target.lengths < self.max_lengths[1])
+                rows += [(source.select(fits), target.select(fits))] if fits.any() else []
+            if rows:
                 write_pairs(folder / f"{CHANGED_VALIDATION}{kind}", rows, self.vocab_size)
 
 
-def read_report(folder: Path) -> tuple[DataReport, list[Pair], SourceText | None, dict[str, list[Pair]]]:
-    """Reads the report, the validation pairs, the statistics and the validation pairs of stages, by name.
+@dataclass(frozen=True)
+class EncodingRecord:
+    """Facts that `EncodingJob.run` writes beside the tokens.
 
-    Earlier versions of `EncodingJob.run` did not write the statistics.
+    Attributes:
+        report: Counts of the pairs.
+        validation: Text of the validation pairs.
+        source_text: Statistics of the training sources; None if an earlier version wrote the folder.
+        groups: Number of consecutive validation pairs of each direction; one group without `[[data.pairs]]`.
+        stages: Text of the validation pairs of stages, by name.
     """
+
+    report: DataReport
+    validation: list[Pair]
+    source_text: SourceText | None
+    groups: dict[Direction, int]
+    stages: dict[str, list[Pair]]
+
+
+def read_report(folder: Path) -> EncodingRecord:
+    """Reads the report, the validation pairs and the statistics that `EncodingJob.run` wrote."""
     content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
     pairs = [(source, target) for source, target in content["validation"]]
     source_text = SourceText.from_dict(content["source_text"]) if "source_text" in content else None
+    groups = {(source, target): count for source, target, count in content.get("validation_groups", ())}
     stages = {name: [(source, target) for source, target in rows] for name, rows in content.get("stages", {}).items()}
-    return DataReport.from_dict(content["report"]), pairs, source_text, stages
+    report = DataReport.from_dict(content["report"])
+    return EncodingRecord(report, pairs, source_text, groups or {NO_DIRECTION: len(pairs)}, stages)
 
 
 class _CorpusEncoder:
@@ -179,7 +230,7 @@ class _CorpusEncoder:
     def __init__(self, job: EncodingJob, test_sources: frozenset[str]) -> None:
         self.report = DataReport()
         self.source_text = SourceText()
-        self.held_out_text: dict[str, str] = {}  # source -> target of the first pair with this source
+        self.held_out_text: dict[Direction, dict[str, str]] = {}  # source -> target of the first pair with this source
         self.test_sources: set[str] = set()
         self._job = job
         self._inputs = training_files(job.settings)
@@ -198,6 +249,8 @@ class _CorpusEncoder:
 
     def _identify_languages(self) -> tuple[str, str]:
         """Returns the languages, named or detected at the beginning of the corpus; "" for one that is not known."""
+        if self._job.settings.language_pairs:
+            return self._job.settings.directions[0]
         with closing(read_files(self._inputs)) as pairs:
             source, target = identify_languages(self._job.settings, list(islice(pairs, BLOCK_PAIRS)))
         return source.tag or "", target.tag or ""
@@ -233,18 +286,19 @@ class _CorpusEncoder:
             counts = PairCounts()
             for pairs in _make_blocks(file.read(counts)):
                 self._origins.append(index)
-                self._compare(pairs)
-                yield Block(first, pairs)
+                self._compare(pairs, file.direction)
+                yield Block(first, pairs, file.direction)
                 first += len(pairs)
             self.report.add_reader_counts(counts)
             self._read[index] += counts.left_out
 
-    def _compare(self, pairs: list[Pair]) -> None:
+    def _compare(self, pairs: list[Pair], direction: Direction) -> None:
         """Counts differences between the two sides of some pairs."""
+        languages = self.languages if direction == NO_DIRECTION else direction
         step = max(1, -(-self._job.pairs // MAX_COMPARED))
         for source, target in pairs[::step]:
             self.report.compared += 1
-            self.report.differences.update({kind for kind, _ in pair_differences(source, target, self.languages)})
+            self.report.differences.update({kind for kind, _ in pair_differences(source, target, languages)})
 
     def _count_block(self, block: EncodedBlock) -> None:
         origin = self._origins.popleft()
@@ -258,8 +312,9 @@ class _CorpusEncoder:
         self._held_out.append(block.held_out)
         self.test_sources.update(block.test_sources)
         self.source_text.add(block.source_text)
+        group = self.held_out_text.setdefault(self._inputs[origin].direction, {})
         for source, target in block.held_out_text:
-            self.held_out_text.setdefault(source, target)
+            group.setdefault(source, target)
 
     def _count_files(self, chosen: NDArray[np.bool_]) -> None:
         ends = np.cumsum(self._rows)[:-1]

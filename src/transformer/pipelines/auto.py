@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.bundle.hub_cache import find_model
-from transformer.bundle.languages import recorded_languages
+from transformer.bundle.languages import recorded_languages, recorded_pairs
 from transformer.data.source_text import SourceText
 from transformer.decoding import GREEDY, Search, default_workers
 from transformer.decoding.shortlist import Shortlist
@@ -293,9 +293,11 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Unpack[MakeOptio
         "max_source_tokens": min(map(_max_source_tokens, (bundle, *others))),
         "source_language": source_language or "",
         "target_language": target_language or "",
+        "directions": recorded_pairs(bundle),
         **options,
     }
-    _note_target_language(target_language, options.get("target_language"))
+    if not source.target_languages:
+        _note_target_language(target_language, options.get("target_language"))
     return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **settings)
 
 

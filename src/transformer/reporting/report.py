@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from transformer.data.augment.config import CHANGED
+from transformer.data.language_pairs import PAIR_SCORE
 from transformer.data.stages import GENERAL
 from transformer.models.parameter_count import parameters_by_block
 from transformer.reporting.charts import Series, bars, heat_map, line_chart
@@ -18,6 +19,8 @@ from transformer.storage.atomic import replace_text
 REPORT_FILE: Final = "report.html"
 SCORE_NAMES = {"bleu": "BLEU", "chrf": "chrF", "accuracy": "accuracy (%)", "perplexity": "perplexity", "loss": "loss"}
 N_EXAMPLES, N_WORST = 10, 10
+MAX_SERIES: Final = 5
+"""Maximum number of directions in a chart; the table shows all."""
 
 
 def write_report(run: Path) -> Path:
@@ -44,6 +47,7 @@ def write_report(run: Path) -> Path:
         figures=_key_figures(record, sum(sizes.values())),
         charts=_curves(record),
         score_rows=_score_rows(record),
+        direction_rows=_direction_rows(record),
         score_signatures={SCORE_NAMES.get(name, name): text for name, text in signatures.items()},
         examples=_examples(record.sentences),
         worst=_worst(record.sentences),
@@ -88,6 +92,7 @@ def _curves(record: RunRecord) -> list[Markup]:
             "validation scores",
             [Series(SCORE_NAMES[name], _points(validation, name), True) for name in ("bleu", "chrf", "accuracy")],
         ),
+        line_chart("validation BLEU by direction", _direction_series(validation, "bleu")),
         line_chart("validation perplexity", [Series("perplexity", _points(validation, "perplexity"), True)]),
         *_further_texts(validation),
         _changed_pairs(record),
@@ -111,6 +116,12 @@ def _further_texts(validation: Sequence[Row]) -> Iterator[Markup | None]:
         yield line_chart(f"validation scores, {name}", series)
 
 
+def _direction_series(rows: Sequence[Row], metric: str) -> list[Series]:
+    """Returns a metric of each direction of a model of several, over the steps."""
+    names = dict.fromkeys(name for row in rows for name in row if name.endswith(f"{PAIR_SCORE}{metric}"))
+    return [Series(name.partition(PAIR_SCORE)[0], _points(rows, name), True) for name in names][:MAX_SERIES]
+
+
 def _changed_pairs(record: RunRecord) -> Markup | None:
     """Draws the perplexities of the best checkpoint on changed validation pairs; None without augmentation."""
     best = record.best or {}
@@ -128,6 +139,18 @@ def _score_rows(record: RunRecord) -> list[list[str]]:
     keys = [key for key in SCORE_NAMES if any(key in row for row in present.values())]
     body = [[name, f"{row['step']:,}", *(_format_score(row.get(key)) for key in keys)] for name, row in present.items()]
     return [["", "step", *(SCORE_NAMES[key] for key in keys)], *body] if body else []
+
+
+def _direction_rows(record: RunRecord) -> list[list[str]]:
+    """Returns the rows of the table of scores by direction, the head first; empty for a model of one direction."""
+    best = record.best or {}
+    directions = dict.fromkeys(name.partition(PAIR_SCORE)[0] for name in best if PAIR_SCORE in name)
+    keys = [key for key in SCORE_NAMES if key in best]
+    rows = [
+        [direction, *(_format_score(best.get(f"{direction}{PAIR_SCORE}{key}")) for key in keys)]
+        for direction in directions
+    ]
+    return [["", *(SCORE_NAMES[key] for key in keys)], *rows] if rows else []
 
 
 def _examples(sentences: Sequence[Sentence]) -> list[Sentence]:

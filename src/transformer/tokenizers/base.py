@@ -3,14 +3,17 @@
 import copy
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer.errors import ConfigError
+from transformer.errors import ConfigError, DataError
+from transformer.text.languages import matching_tag, parse_language
 from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import (
     DEFAULT_SPECIAL_TOKENS,
@@ -18,6 +21,8 @@ from transformer.tokenizers.special_tokens import (
     SPECIAL_TOKEN_NAMES,
     SpecialTokenIds,
 )
+
+AnyTokenizer = TypeVar("AnyTokenizer", bound="Tokenizer")
 
 
 class Tokenizer(ABC):
@@ -30,6 +35,8 @@ class Tokenizer(ABC):
         is_target: Whether it normalizes texts as targets, see `NormalizationConfig.apply`.
         twin: Tokenizer of the other side that shares its vocabulary, if the sides are normalized differently.
         reads_special_tokens: Whether the names of special tokens in a text are these tokens.
+        tags: Languages whose tags are the last tokens of the vocabulary, as BCP 47 tags.
+        leading: Tokens before every text: the tag of a target language, see `to_language`.
     """
 
     special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS
@@ -37,6 +44,8 @@ class Tokenizer(ABC):
     is_target: bool = False
     twin: "Tokenizer | None" = None
     reads_special_tokens: bool = False
+    tags: tuple[str, ...] = ()
+    leading: tuple[int, ...] = ()
 
     def __init__(self, normalization: NormalizationConfig) -> None:
         self.normalization = normalization
@@ -70,6 +79,80 @@ class Tokenizer(ABC):
         """Returns what is wrong with the language code of a text; empty if nothing is, as for most tokenizers."""
         del text
         return ""
+
+    def with_tags(self: AnyTokenizer, languages: Sequence[str]) -> AnyTokenizer:
+        """Returns a tokenizer with a tag for each language that has none yet; the ids of other tokens stay.
+
+        A tag is a token of its own at the end of the vocabulary, which no text is encoded to.
+
+        Raises:
+            ConfigError: The tokenizer cannot have tags.
+
+        Source: Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System", Sec. 3.
+        """
+        new = [language for language in dict.fromkeys(languages) if language not in self.tags]
+        if not self.has_tags_last:
+            raise ConfigError(
+                f"a tokenizer of the kind {self.kind!r} takes no tags of languages; train a new model without --from"
+            )
+        tagged = copy.copy(self)
+        tagged.tags = (*self.tags, *new)
+        vars(tagged).pop("_printable_pieces", None)
+        first = tagged.vocab_size - len(tagged.tags)
+        ids = tuple(range(first, tagged.vocab_size))
+        tagged.special_tokens = replace(self.special_tokens, tags=ids)
+        return tagged
+
+    @property
+    def has_tags_last(self) -> bool:
+        """Whether `tags` can be added to the vocabulary."""
+        return False
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The languages that a tag before the source selects, as BCP 47 tags; none for most models."""
+        return self.tags
+
+    def tag_name(self, language: str) -> str:
+        """Returns the printable name of the tag of a language, as in OPUS-MT models."""
+        return f">>{language}<<"
+
+    def to_language(self: AnyTokenizer, language: str) -> AnyTokenizer:
+        """Returns a tokenizer of sources that begin with the tag of a target language; itself without such a tag.
+
+        Args:
+            language: Target language as a BCP 47 tag; empty for none.
+        """
+        tag = matching_tag(language, self.target_languages) if language else None
+        if tag is None:
+            return self
+        tagged = copy.copy(self)
+        tagged.leading = (self._tag_id(tag),)
+        return tagged
+
+    def _tag_id(self, language: str) -> int:
+        return self.vocab_size - len(self.tags) + self.tags.index(language)
+
+    def _tag_fields(self) -> dict[str, list[str]]:
+        """Returns the entry of `to_json` for the tags; empty without any, as in earlier versions."""
+        return {"tags": list(self.tags)} if self.tags else {}
+
+    def _with_stored_tags(self: AnyTokenizer, fields: Mapping[str, object]) -> AnyTokenizer:
+        """Returns a tokenizer with the tags of a serialized one.
+
+        Raises:
+            DataError: They are not a list of distinct languages.
+        """
+        tags = fields.get("tags", [])
+        if not isinstance(tags, list) or not all(isinstance(tag, str) and parse_language(tag) == tag for tag in tags):
+            raise DataError("its tags are not a list of languages (BCP 47)")
+        if len(set(tags)) != len(tags):
+            raise DataError("its tags repeat a language")
+        return self.with_tags(tags) if tags else self
+
+    def _with_leading(self, encoded: list[list[int]]) -> list[list[int]]:
+        """Puts the leading tokens before each text."""
+        return [[*self.leading, *tokens] for tokens in encoded] if self.leading else encoded
 
     def reading_special_tokens(self) -> "Tokenizer":
         """Returns a tokenizer for which the names of special tokens in a text, e.g. `<extra_id_0>`, are these tokens.
@@ -164,8 +247,15 @@ class Tokenizer(ABC):
         printed = self._printable_pieces
         for i in ids:
             if i not in printed:
-                printed[i] = SPECIAL_TOKEN_NAMES[i] if i < N_SPECIAL_TOKENS else self._printable_piece(i)
+                printed[i] = self._special_name(i) or self._printable_piece(i)
         return [printed[i] for i in ids]
+
+    def _special_name(self, token: int) -> str:
+        """Returns the printable name of a special token; empty for other tokens."""
+        tag = token - self.vocab_size + len(self.tags)
+        if 0 <= tag < len(self.tags):
+            return self.tag_name(self.tags[tag])
+        return SPECIAL_TOKEN_NAMES[token] if token < N_SPECIAL_TOKENS else ""
 
     @cached_property
     def _printable_pieces(self) -> dict[int, str]:

@@ -75,7 +75,16 @@ class BytePairTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         """Number of ids, special tokens included."""
+        return self._end_of_text_ids + len(self.tags)
+
+    @property
+    def _end_of_text_ids(self) -> int:
         return self._merges.get_vocab_size() + N_SPECIAL_TOKENS
+
+    @property
+    def has_tags_last(self) -> bool:
+        """Implements `Tokenizer.has_tags_last`."""
+        return True
 
     def prepare(self, text: str) -> str:
         """Returns the normalized text with a space before its first word; empty text stays empty."""
@@ -83,10 +92,12 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes several texts in parallel."""
-        return _shifted_ids(self._encode(map(self.prepare, texts)))
+        return self._with_leading(_shifted_ids(self._encode(map(self.prepare, texts))))
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Implements `Tokenizer.encode_flat` without a list per text."""
+        """Implements `Tokenizer.encode_flat` without a list per text, unless tokens stand before each."""
+        if self.leading:
+            return super().encode_flat(texts)
         encodings = self._encode(map(self.prepare, texts))
         lengths = np.fromiter(map(len, encodings), np.int64, len(texts))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32, lengths.sum())
@@ -100,7 +111,11 @@ class BytePairTokenizer(Tokenizer):
         words = chain.from_iterable(encoding.word_ids for encoding in encodings)
         starts = np.diff(np.fromiter(words, np.int32, lengths.sum()), prepend=-1) != 0
         starts[(np.cumsum(lengths) - lengths)[lengths > 0]] = True
-        return ids + np.int32(N_SPECIAL_TOKENS), lengths, starts
+        ids += np.int32(N_SPECIAL_TOKENS)
+        for token in self.leading:  # each is a word
+            first = np.cumsum(lengths) - lengths
+            ids, starts, lengths = np.insert(ids, first, token), np.insert(starts, first, True), lengths + 1
+        return ids, lengths, starts
 
     def merges(self) -> list[tuple[int, int, int]]:
         """Returns the merges in order of priority, each as the ids of both parts and of the token they make."""
@@ -111,11 +126,13 @@ class BytePairTokenizer(Tokenizer):
         return [(left, right, merged) for left, right, merged in ids]
 
     def spell(self) -> list[list[int]]:
-        """Returns the ids of the single bytes of each id; special tokens have none."""
+        """Returns the ids of the single bytes of each id; tags stand for themselves, other special tokens have none."""
         vocabulary = self._merges.get_vocab()
         spelled: list[list[int]] = [[] for _ in range(self.vocab_size)]
         for piece, token in vocabulary.items():
             spelled[token + N_SPECIAL_TOKENS] = [vocabulary[byte] + N_SPECIAL_TOKENS for byte in piece]
+        for tag in self.special_tokens.tags:
+            spelled[tag] = [tag]
         return spelled
 
     def _encode(self, prepared: Iterable[str]) -> list[tokenizers.Encoding]:
@@ -134,9 +151,9 @@ class BytePairTokenizer(Tokenizer):
 
     def decode_running(self, ids: Sequence[int]) -> str:
         """Implements `Tokenizer.decode_running`."""
-        return self._merges.decode(
-            [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS], skip_special_tokens=False
-        )
+        end = self._end_of_text_ids if self.tags else None
+        texts = [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS and (end is None or i < end)]
+        return self._merges.decode(texts, skip_special_tokens=False)
 
     def fallback_bytes(self) -> list[int]:
         """Returns the number of bytes of each id that encode only a part of a character.
@@ -151,11 +168,12 @@ class BytePairTokenizer(Tokenizer):
 
     def is_fallback(self) -> NDArray[np.bool_]:
         """Implements `Tokenizer.is_fallback`; a tokenizer of bytes alone knows all characters alike."""
-        return super().is_fallback() & (self.vocab_size > N_SPECIAL_TOKENS + N_BYTES)
+        return super().is_fallback() & (self._end_of_text_ids > N_SPECIAL_TOKENS + N_BYTES)
 
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
         content = {"normalization": self.normalization.to_fields(), "merges": json.loads(self._merges.to_str())}
+        content |= self._tag_fields()
         return json.dumps(content, ensure_ascii=False, sort_keys=True)
 
     @classmethod
@@ -169,7 +187,8 @@ class BytePairTokenizer(Tokenizer):
             fields = json.loads(content)
             _check_parts(fields["merges"])
             merges = tokenizers.Tokenizer.from_str(json.dumps(fields["merges"]))
-            return cls(merges, NormalizationConfig.model_validate(fields["normalization"]))
+            tokenizer = cls(merges, NormalizationConfig.model_validate(fields["normalization"]))
+            return tokenizer._with_stored_tags(fields)
         except Exception as error:  # the library raises plain Exception
             raise DataError(
                 f"not a tokenizer of this package: {describe_error(error)}; train or export it again"

@@ -51,15 +51,21 @@ class CharacterTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         """Number of ids, special tokens included."""
-        return len(self.characters) + N_SPECIAL_TOKENS
+        return len(self.characters) + N_SPECIAL_TOKENS + len(self.tags)
+
+    @property
+    def has_tags_last(self) -> bool:
+        """Implements `Tokenizer.has_tags_last`."""
+        return True
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes several texts."""
-        return [[self._ids.get(character, UNK_ID) for character in self.normalize(text)] for text in texts]
+        ids = [[self._ids.get(character, UNK_ID) for character in self.normalize(text)] for text in texts]
+        return self._with_leading(ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decodes token ids to text; special tokens are omitted."""
-        last = self.vocab_size
+        last = self.vocab_size - len(self.tags)
         return "".join(self.characters[i - N_SPECIAL_TOKENS] for i in ids if N_SPECIAL_TOKENS <= i < last)
 
     def fallback_bytes(self) -> list[int]:
@@ -69,6 +75,7 @@ class CharacterTokenizer(Tokenizer):
     def to_json(self) -> str:
         """Returns the file content from which `from_json` recreates the tokenizer."""
         content = {"characters": self.characters, "normalization": self.normalization.to_fields()}
+        content |= self._tag_fields()
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
@@ -84,7 +91,8 @@ class CharacterTokenizer(Tokenizer):
             if not isinstance(characters, list) or any(len(character) != 1 for character in characters):
                 raise DataError("its characters are not a list of single characters")
             "".join(characters).encode()
-            return cls(characters, NormalizationConfig.model_validate(fields["normalization"]))
+            tokenizer = cls(characters, NormalizationConfig.model_validate(fields["normalization"]))
+            return tokenizer._with_stored_tags(fields)
         except (KeyError, TypeError, ValueError, RecursionError, DataError) as error:
             raise DataError(
                 f"not a tokenizer of this package: {describe_error(error)}; train or export it again"

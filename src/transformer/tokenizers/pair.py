@@ -1,7 +1,7 @@
 """The tokenizers of a translator: one for each side, or a joint one."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from transformer.tokenizers.base import Tokenizer
@@ -42,6 +42,26 @@ class TokenizerPair:
     def joint(cls, tokenizer: Tokenizer) -> "TokenizerPair":
         """Returns the pair of a tokenizer that both sides share."""
         return cls(tokenizer, tokenizer.for_target())
+
+    def with_tags(self, languages: Sequence[str]) -> "TokenizerPair":
+        """Returns the tokenizers with a tag of each target language, see `Tokenizer.with_tags`.
+
+        Raises:
+            ConfigError: The tokenizers cannot have tags.
+        """
+        if self.is_joint:
+            return TokenizerPair.joint(self.source.with_tags(languages))
+        return TokenizerPair(self.source.with_tags(languages), self.target)
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """The languages that a tag before the source selects; none for most models."""
+        return self.source.target_languages
+
+    def to_language(self, language: str) -> "TokenizerPair":
+        """Returns the tokenizers whose sources begin with the tag of a target language, see `Tokenizer.to_language`."""
+        source = self.source.to_language(language)
+        return self if source is self.source else replace(self, source=source)
 
     def reading_special_tokens(self) -> "TokenizerPair":
         """Returns the tokenizers of both sides that read the names of special tokens, see `Tokenizer`.

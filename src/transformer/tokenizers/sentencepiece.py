@@ -4,9 +4,11 @@ import base64
 import json
 import re
 from collections.abc import Sequence
+from functools import cached_property
 
 from transformer.config import describe_error
 from transformer.errors import ConfigError, DataError
+from transformer.text.languages import parse_language
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.config import NormalizationConfig
 from transformer.tokenizers.special_tokens import N_SPECIAL_TOKENS, UNK_ID
@@ -59,23 +61,49 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Encodes several texts."""
-        codes = [LANGUAGE_CODE.match(text) for text in texts]
+        codes = [self._match_code(text) for text in texts]
         remainders = [text[code.end() :] if code else text for text, code in zip(texts, codes, strict=True)]
-        return [
-            [self._id_of.get(piece, UNK_ID) for piece in ([code[1]] if code else []) + pieces]
+        ids = [
+            [self._id_of.get(piece, UNK_ID) for piece in ([code[1]] if code and not self.leading else []) + pieces]
             for code, pieces in zip(codes, self._processor.encode(remainders, out_type=str), strict=True)
         ]
+        return self._with_leading(ids)
+
+    @cached_property
+    def _codes(self) -> dict[str, str]:
+        """The code of each target language, by its BCP 47 tag; codes that are none, e.g. of families, are left out."""
+        languages = {code: parse_language(code[2:-2]) for code in self.language_codes}
+        return {language: code for code, language in reversed(languages.items()) if language}
+
+    @property
+    def target_languages(self) -> tuple[str, ...]:
+        """Implements `Tokenizer.target_languages`: those of the codes in the vocabulary."""
+        return tuple(reversed(self._codes))
+
+    def tag_name(self, language: str) -> str:
+        """Implements `Tokenizer.tag_name`: the model's own code, e.g. `>>fra<<` for `fr`."""
+        return self._codes[language]
+
+    def _tag_id(self, language: str) -> int:
+        return self._id_of[self._codes[language]]
 
     def language_prefix(self, text: str) -> str:
         """Returns the code of the target language at the start of a text, e.g. `>>fra<<`, or an empty string.
 
         White space before the code belongs to it.
         """
-        code = LANGUAGE_CODE.match(text)
+        code = self._match_code(text)
         return code.group() if code else ""
+
+    def _match_code(self, text: str) -> re.Match[str] | None:
+        """Returns the language code at the start of a text; after a leading code, only the same one is a code."""
+        code = LANGUAGE_CODE.match(text)
+        return code if code and self.leading in ((), (self._id_of.get(code[1]),)) else None
 
     def language_warning(self, text: str) -> str:
         """Implements `Tokenizer.language_warning`: the code is unknown, or is missing where there are several."""
+        if self.leading:
+            return ""
         code, codes = LANGUAGE_CODE.match(text), self.language_codes
         listed = ", ".join(codes[:MAX_LISTED_CODES])
         if len(codes) > MAX_LISTED_CODES:

@@ -24,6 +24,7 @@ class SpecialTokenIds:
         mask: Masked token, which an encoder predicts.
         further_eos: Further tokens that end a text if a model generates them, such as the end of a message in a chat.
             They are never appended to a text.
+        tags: Tags of target languages, which stand before a source; never generated.
     """
 
     pad: int | None
@@ -32,6 +33,7 @@ class SpecialTokenIds:
     unk: int | None
     mask: int | None = None
     further_eos: tuple[int, ...] = ()
+    tags: tuple[int, ...] = ()
 
     @property
     def padding(self) -> int:
@@ -51,11 +53,12 @@ class SpecialTokenIds:
     @property
     def present(self) -> tuple[int, ...]:
         """Ids of all special tokens that the vocabulary has."""
-        return tuple(token for token in (self.pad, self.bos, *self.ends, self.unk, self.mask) if token is not None)
+        known = (self.pad, self.bos, *self.ends, self.unk, self.mask, *self.tags)
+        return tuple(token for token in known if token is not None)
 
     def suppressed_ids(self, *, allow_unknown: bool) -> tuple[int, ...]:
         """Returns the ids that a model must not generate."""
-        suppressed = (self.pad, self.bos) if allow_unknown else (self.pad, self.bos, self.unk)
+        suppressed = (self.pad, self.bos, *(() if allow_unknown else (self.unk,)), *self.tags)
         return tuple(dict.fromkeys(token for token in suppressed if token is not None and token not in self.ends))
 
 

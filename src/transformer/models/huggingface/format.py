@@ -5,7 +5,7 @@ Each `weights.py` defines one as `FORMAT`.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from torch import Tensor
 
@@ -159,7 +159,7 @@ class HuggingFaceFormat(Generic[C]):
         if special["unk_token"] in special_tokens.values():  # then it hardly stands for unknown text
             special["unk_token"] = None
         special_tokens |= {role.removesuffix("_token"): token for role, token in special.items() if token is not None}
-        absent = dict.fromkeys(("pad", "bos", "eos", "unk"))
+        absent: dict[str, Any] = dict.fromkeys(("pad", "bos", "eos", "unk"))
         further_eos = tuple(values.get("further_eos_ids", ()))
         control = SpecialTokenIds(**absent | special_tokens, further_eos=further_eos)
         tokenizer = read_tokenizer(files, control, n_tokens)

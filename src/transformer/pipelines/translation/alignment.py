@@ -18,7 +18,7 @@ from transformer.pipelines.translation.coverage import (
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
 from transformer.tokenizers.sentencepiece import SPACE
-from transformer.tokenizers.special_tokens import DEFAULT_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES
+from transformer.tokenizers.special_tokens import BOS_ID, DEFAULT_SPECIAL_TOKENS, SPECIAL_TOKEN_NAMES
 from transformer.transformer import Transformer
 
 _BYTE: Final = re.compile(r"<([0-9A-F]{2})>")
@@ -135,7 +135,7 @@ def _printable_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
     names = {
         getattr(special_tokens, name): SPECIAL_TOKEN_NAMES[getattr(DEFAULT_SPECIAL_TOKENS, name)]
         for name in ("pad", "bos", "eos")
-    }
+    } | dict.fromkeys((*special_tokens.tags, *tokenizer.leading), SPECIAL_TOKEN_NAMES[BOS_ID])
     return [names.get(token, piece) for token, piece in zip(tokens, tokenizer.pieces(tokens), strict=True)]
 
 

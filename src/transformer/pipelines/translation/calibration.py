@@ -13,6 +13,7 @@ from transformer.decoding import Search
 from transformer.errors import DataError
 from transformer.evaluation.scores import sentence_scores
 from transformer.pipelines.auto import LoadOptions, load_translator
+from transformer.pipelines.translation.checks import CheckedLine
 from transformer.pipelines.translation.confidence import (
     Calibration,
     ConfidenceModel,
@@ -36,6 +37,8 @@ def calibrate_folder(
     pairs: Sequence[tuple[str, str]],
     seed: int = 0,
     done: Callable[[int], None] | None = None,
+    *,
+    pair_directions: Sequence[tuple[str, str]] = (),
     **options: Unpack[LoadOptions],
 ) -> Calibration:
     """Fits the confidence of a model and stores it in its folder, beside what was fitted for other precisions.
@@ -45,6 +48,7 @@ def calibrate_folder(
         pairs: Held-out sources and references, neither training text nor the test set.
         seed: Seed of the spoiled copies.
         done: Callback that receives the number of lines translated since its last call, `N_PASSES` for each pair.
+        pair_directions: Source and target language of each pair, for a model of several languages.
         **options: Options of `load_translator`.
 
     Raises:
@@ -58,7 +62,7 @@ def calibrate_folder(
     if bundle.folder is None:
         raise ValueError("a loaded bundle has a folder")
     translator = load_translator(bundle.folder, **options)
-    calibration = calibrate(translator, pairs, seed, done)
+    calibration = calibrate(translator, pairs, seed, done, directions=pair_directions)
     translator.close()
     write_calibration(bundle.folder, bundle.calibration | calibration.to_dict())
     return calibration
@@ -69,6 +73,8 @@ def calibrate(
     pairs: Sequence[tuple[str, str]],
     seed: int = 0,
     done: Callable[[int], None] | None = None,
+    *,
+    directions: Sequence[tuple[str, str]] = (),
 ) -> Calibration:
     """Fits confidence models for greedy search and for a beam of 4.
 
@@ -77,27 +83,39 @@ def calibrate(
         pairs: Held-out sources and references.
         seed: Seed of the spoiled copies.
         done: Callback that receives the number of lines translated since its last call.
+        directions: Source and target language of each pair; those of the translator if empty.
     """
     precision = translator.config.calibration.precision
     sources, references = [source for source, _ in pairs], [reference for _, reference in pairs]
     lines = [*sources, *spoil(sources, references, seed)]
-    models = {
-        f"{precision} {kind_of(search)}": _fit(translator, lines, references * 2, len(pairs), search, done)
-        for search in SEARCHES
-    }
+    languages = list(directions or [("", "")] * len(pairs)) * 2
+    models: dict[str, ConfidenceModel] = {}
+    for search in SEARCHES:
+        checked = _translate(translator, lines, languages, search, done)
+        models[f"{precision} {kind_of(search)}"] = _fit(checked, references * 2, len(pairs))
     return Calibration(models, precision)
 
 
-def _fit(
+def _translate(
     translator: Translator,
     lines: Sequence[str],
-    references: Sequence[str],
-    n_plain: int,
+    directions: Sequence[tuple[str, str]],
     search: Search,
     done: Callable[[int], None] | None,
-) -> ConfidenceModel:
-    """Fits the model of one search; the first `n_plain` lines are not spoiled."""
-    checked = translator.finish_checked(translator.begin(lines, search=search), done)
+) -> list[CheckedLine]:
+    """Translates lines, each from and to its languages, and returns them in order."""
+    checked: dict[int, CheckedLine] = {}
+    for source, target in dict.fromkeys(directions):
+        numbers = [number for number, direction in enumerate(directions) if direction == (source, target)]
+        begun = translator.begin(
+            [lines[number] for number in numbers], search=search, source_language=source, target_language=target
+        )
+        checked |= zip(numbers, translator.finish_checked(begun, done), strict=True)
+    return [checked[number] for number in range(len(lines))]
+
+
+def _fit(checked: Sequence[CheckedLine], references: Sequence[str], n_plain: int) -> ConfidenceModel:
+    """Fits the model of one search to translated lines, the first `n_plain` of which are not spoiled."""
     chosen = [i for i, line in enumerate(checked) if line.searched]
     scores = sentence_scores([line.translation.text for line in checked], references)
     return fit_confidence(

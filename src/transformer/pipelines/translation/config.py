@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Final, Literal, TypedDict, get_origin
 
 from transformer.config import Processors
 from transformer.data.source_text import SourceText
 from transformer.errors import ConfigError
 from transformer.options.fields import Doc, Remedy, facts_of
-from transformer.options.search import GREEDY, Search
+from transformer.options.search import GREEDY, Search, SearchOptions
 from transformer.options.translation import Case, Split, TranslationOptions
 from transformer.pipelines.translation.confidence import Calibration
 from transformer.pipelines.translation.terminology import Terminology
@@ -37,6 +37,7 @@ class TranslatorConfig(TranslationOptions):
         terminology: Phrases that translations must contain and must not contain.
         source_text: Statistics of the training sources; None if they are not known.
         calibration: Models of the confidence in translations; none if the model was not calibrated.
+        directions: Source and target languages that a model of several languages learned; none for other models.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.
@@ -52,15 +53,17 @@ class TranslatorConfig(TranslationOptions):
     length_ratio: Annotated[float, Doc("mean number of target tokens per source token in the training text")] = 1.0
     source_text: SourceText | None = None
     calibration: Calibration = field(default_factory=Calibration)
+    directions: tuple[tuple[str, str], ...] = ()
     source_language: Annotated[str, Doc("language of the lines, whose abbreviations end no sentence")] = ""
-    target_language: Annotated[str, Doc("language of the translations")] = ""
+    target_language: Annotated[str, Doc("language of the translations; a model of several needs it")] = ""
     description: Annotated[str, Doc("device, precision and number of processes, for users")] = ""
 
     def __post_init__(self) -> None:
         """Validates the options."""
         for name, facts in facts_of(type(self)).items():
             value = getattr(self, name)
-            kind = str if get_origin(facts.kind) is Literal else facts.kind
+            origin = get_origin(facts.kind)
+            kind = str if origin is Literal else origin or facts.kind
             is_wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
             if is_wrong and (value is not None or facts.default is not None):
                 raise ConfigError(f"{name}={value!r:.40} has the type {type(value).__name__}; give {kind.__name__}")
@@ -86,6 +89,42 @@ class TranslatorConfig(TranslationOptions):
         )
 
 
+class Languages(TypedDict, total=False):
+    """The languages of a call as keyword arguments; None stands for the translator's."""
+
+    source_language: str | None
+    target_language: str | None
+
+
+LANGUAGES: Final = tuple(Languages.__annotations__)
+
+
+class CallOptions(SearchOptions, Languages, total=False):
+    """The options of a call of a translator, for editors and type checkers."""
+
+
+def changed_search(search: Search, changes: dict[str, Any], n_best: int | None) -> Search | None:
+    """Returns a search with other fields; None if none is given.
+
+    Args:
+        search: The search.
+        changes: Fields that are changed.
+        n_best: Number of translations per line; the beam is as wide, unless the changes say otherwise.
+
+    Raises:
+        ConfigError: A field is unknown or invalid.
+    """
+    if n_best is not None:
+        changes = {"beam": max(search.beam, n_best), **changes, "n_best": n_best}
+    if not changes:
+        return None
+    known = [field.name for field in fields(Search)]
+    for name in changes:
+        if name not in known:
+            raise ConfigError(f"{name} is not an option of the search; choose one of {', '.join(known)}")
+    return replace(search, **changes)
+
+
 class TranslatorOptions(TypedDict, total=False):
     """The fields of `TranslatorConfig` as keyword arguments of `load`, for editors and type checkers.
 
@@ -104,6 +143,7 @@ class TranslatorOptions(TypedDict, total=False):
     length_ratio: float
     source_text: SourceText | None
     calibration: Calibration
+    directions: tuple[tuple[str, str], ...]
     source_language: str | None
     target_language: str | None
     description: str

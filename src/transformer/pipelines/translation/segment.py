@@ -8,6 +8,7 @@ from typing import Final
 from transformer.decoding import Tokens
 from transformer.errors import ConfigError, DataError
 from transformer.pipelines.translation.config import TranslatorConfig
+from transformer.pipelines.translation.directions import check_target_language
 from transformer.pipelines.translation.inline_tags import TagFreeLine
 from transformer.pipelines.translation.truecasing import kept_spans
 from transformer.pipelines.translation.unseen import UnseenCharacters
@@ -129,8 +130,9 @@ class Segmenter:
 
         Raises:
             DataError: The numbers of prefixes and lines differ.
-            ConfigError: The task is too long.
+            ConfigError: The task is too long, or the model needs a target language.
         """
+        check_target_language(self.config, self.tokenizers)
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; give one prefix per line")
         starts = [""] * len(lines) if prefixes is None else prefixes

@@ -1,14 +1,14 @@
 """Translator: holds a model with its tokenizers and settings, and runs the five stages of a translation."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, overload
 
 import torch
 
-from transformer.decoding import Search, SearchOptions, SharedModels, Shortlist, keep_tokens, make_retokenizer
+from transformer.decoding import Search, SharedModels, Shortlist, keep_tokens, make_retokenizer
 from transformer.documents.formats import format_of
 from transformer.errors import ConfigError
 from transformer.pipelines.texts import texts_of
@@ -17,8 +17,16 @@ from transformer.pipelines.translation.alignment import Aligner
 from transformer.pipelines.translation.assemble import Assembler
 from transformer.pipelines.translation.checks import CheckedLine, Checker
 from transformer.pipelines.translation.confidence import ConfidenceModel, with_confidence
-from transformer.pipelines.translation.config import TranslatorConfig, renamed_lexicon
+from transformer.pipelines.translation.config import (
+    LANGUAGES,
+    CallOptions,
+    Languages,
+    TranslatorConfig,
+    changed_search,
+    renamed_lexicon,
+)
 from transformer.pipelines.translation.constraints import banned_sequences
+from transformer.pipelines.translation.directions import choose_languages
 from transformer.pipelines.translation.flag_summary import FlagSummary
 from transformer.pipelines.translation.reranking import Reranker, ReverseScorer, check_reranking
 from transformer.pipelines.translation.results import Translation
@@ -102,21 +110,24 @@ class Translator:
         self.model, self.tokenizers, self.shortlist = model.eval(), tokenizers, shortlist
         self.models = [self.model, *(other.eval() for other, _ in ensemble)]
         self.sources = [tokenizers.source, *(source for _, source in ensemble)]
-        self.retokenizers = [
-            keep_tokens
-            if source is tokenizers.source
-            else make_retokenizer(tokenizers.source, source, member.src_pos.seq_len)
-            for source, member in zip(self.sources, self.models, strict=True)
-        ]
         self.special_tokens = tokenizers.target.special_tokens
         self.end_of_source = tokenizers.source.special_tokens.end
         self._reranker = reverse and Reranker(reverse, tokenizers)
         self.config = self._options_of_call()
+        self.retokenizers = [
+            keep_tokens
+            if source is tokenizers.source
+            else make_retokenizer(
+                tokenizers.source, source.to_language(self.config.target_language), member.src_pos.seq_len
+            )
+            for source, member in zip(self.sources, self.models, strict=True)
+        ]
+        self.tokenizers = self._tokenizers_of(self.config)
         source_text = self.config.source_text
         self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
         self._names = copied_names(tokenizers)
         self._truecaser = make_truecaser(tokenizers.source, self.config.source_language)
-        self.aligner = Aligner(self.model, tokenizers, self.device)
+        self.aligner = Aligner(self.model, self.tokenizers, self.device)
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
         shared = SharedModels(generators, self.models, self.special_tokens)
         self.searcher = SegmentSearcher(shared, self.device, tokenizers.target.decode, self._reranker)
@@ -138,11 +149,11 @@ class Translator:
         *,
         n_best: None = None,
         terminology: Terminology | None = None,
-        **search: Unpack[SearchOptions],
+        **options: Unpack[CallOptions],
     ) -> str: ...
     @overload
     def __call__(  # pyright: ignore[reportOverlappingOverload]
-        self, lines: str, *, n_best: int, terminology: Terminology | None = None, **search: Unpack[SearchOptions]
+        self, lines: str, *, n_best: int, terminology: Terminology | None = None, **options: Unpack[CallOptions]
     ) -> list[str]: ...
     @overload
     def __call__(
@@ -151,7 +162,7 @@ class Translator:
         *,
         n_best: None = None,
         terminology: Terminology | None = None,
-        **search: Unpack[SearchOptions],
+        **options: Unpack[CallOptions],
     ) -> list[str]: ...
     @overload
     def __call__(
@@ -160,7 +171,7 @@ class Translator:
         *,
         n_best: int,
         terminology: Terminology | None = None,
-        **search: Unpack[SearchOptions],
+        **options: Unpack[CallOptions],
     ) -> list[list[str]]: ...
     def __call__(
         self,
@@ -168,7 +179,7 @@ class Translator:
         *,
         n_best: int | None = None,
         terminology: Terminology | None = None,
-        **search: Unpack[SearchOptions],
+        **options: Unpack[CallOptions],
     ) -> str | list[str] | list[list[str]]:
         """Returns one translation per line, in order; an empty line stays empty.
 
@@ -181,16 +192,20 @@ class Translator:
             lines: Line of text, or a list of lines.
             n_best: Number of translations per line. The beam is as wide, unless `beam` says otherwise.
             terminology: Terms and protected spans of these lines, instead of the translator's.
-            **search: Fields of `Search` for these lines alone, e.g. `beam=4`.
+            **options: Fields of `Search` for these lines alone, e.g. `beam=4`; and `source_language` and
+                `target_language`, which a model of several languages needs.
 
         Raises:
-            ConfigError: A field of the search is unknown or invalid.
+            ConfigError: A field of the search is unknown or invalid, or the target language is missing or unknown.
             TypeError: `lines` is neither a text nor a list of texts.
         """
-        changed = self._changed_search(dict(search), n_best)
+        changes = dict[str, Any](options)
+        languages = Languages(**{name: changes.pop(name) for name in LANGUAGES if name in changes})
+        changed = changed_search(self._settings.search, changes, n_best)
         translations = self.translations(
-            [lines] if isinstance(lines, str) else texts_of(lines, "lines"), search=changed, terminology=terminology
-        )
+            [lines] if isinstance(lines, str) else texts_of(lines, "lines"),
+            search=changed, terminology=terminology, **languages,
+        )  # fmt: skip
         summary = FlagSummary()
         for number, translation in enumerate(translations, start=1):
             summary.add(number, translation.flags, translation.unseen)
@@ -204,22 +219,6 @@ class Translator:
 
     translate = __call__
 
-    def _changed_search(self, changes: dict[str, Any], n_best: int | None) -> Search | None:
-        """Returns the search with other fields; None if none is given.
-
-        Raises:
-            ConfigError: A field is unknown or invalid.
-        """
-        if n_best is not None:
-            changes = {"beam": max(self.config.search.beam, n_best), **changes, "n_best": n_best}
-        if not changes:
-            return None
-        known = [field.name for field in fields(Search)]
-        for name in changes:
-            if name not in known:
-                raise ConfigError(f"{name} is not an option of the search; choose one of {', '.join(known)}")
-        return replace(self._settings.search, **changes)
-
     def translations(
         self,
         lines: Sequence[str],
@@ -229,6 +228,7 @@ class Translator:
         terminology: Terminology | None = None,
         prefixes: Sequence[str] | None = None,
         first_line: int = 0,
+        **languages: Unpack[Languages],
     ) -> list[Translation]:
         """Returns one `Translation` per line, in order.
 
@@ -239,13 +239,15 @@ class Translator:
             terminology: Terms and protected spans, instead of the translator's.
             prefixes: Beginning of the translation of each line; for a split line, of its first segment.
             first_line: Number of lines before these, so that each line of a long text has its own random stream.
+            **languages: Source and target language of these lines, instead of the translator's.
 
         Raises:
             DataError: The numbers of prefixes and lines differ, or `lines` is a single text.
             TypeError: `lines` is not a list of texts.
-            ConfigError: Options contradict each other or the model, or the task is too long.
+            ConfigError: Options contradict each other or the model, the task is too long, or the target language is
+                missing or none of the model's.
         """
-        pending = self.begin(lines, prefixes, first_line, search=search, terminology=terminology)
+        pending = self.begin(lines, prefixes, first_line, search=search, terminology=terminology, **languages)
         return self.finish(pending, done)
 
     def translate_file(
@@ -274,12 +276,13 @@ class Translator:
         *,
         search: Search | None = None,
         terminology: Terminology | None = None,
+        **languages: Unpack[Languages],
     ) -> PendingTranslation:
         """Starts the translation of lines, in worker processes if there is enough work; see `translations`."""
         if prefixes is not None and self.shortlist:
             raise ConfigError("prefixes may need words that the shortlist lacks; leave one of them out")
-        is_default = search is None and terminology is None
-        options = self.config if is_default else self._options_of_call(search, terminology)
+        is_default = search is None and terminology is None and not any(languages.values())
+        options = self.config if is_default else self._options_of_call(search, terminology, languages)
         lines = texts_of(lines, "lines")
         segmented = self._segmenter(options).segment(lines, prefixes, first_line)
         segments = [segment for line in segmented for segment in line.segments]
@@ -304,8 +307,10 @@ class Translator:
         counts = [len(line.segments) for line in lines]
         segments = self.searcher.finish(pending.search, count_finished_lines(counts, done))
         searched = group_by_line(counts, segments, len(pending.lines))
-        assembler = Assembler(options, self.tokenizers, self.aligner)
-        checker = Checker(options, self.tokenizers)
+        tokenizers = self._tokenizers_of(options)
+        aligner = self.aligner if tokenizers is self.tokenizers else Aligner(self.model, tokenizers, self.device)
+        assembler = Assembler(options, tokenizers, aligner)
+        checker = Checker(options, tokenizers)
         checked = checker.check(lines, searched, assembler.assemble(lines, searched))
         retrier = Retrier(options, self._segmenter(options), self.searcher, assembler, checker)
         return retrier.retry(checked)
@@ -315,27 +320,44 @@ class Translator:
         return self.config.calibration.model_for(search) if len(self.models) == 1 else None
 
     def _options_of_call(
-        self, search: Search | None = None, terminology: Terminology | None = None
+        self,
+        search: Search | None = None,
+        terminology: Terminology | None = None,
+        languages: Mapping[str, Any] | None = None,
     ) -> TranslatorConfig:
-        """Returns the settings with the search and the terminology of a call, completed and checked.
+        """Returns the settings with the search, the terminology and the languages of a call, completed and checked.
 
         Raises:
             ConfigError: They contradict each other or the models.
         """
         settings = self._settings
         options = replace(settings, search=search or settings.search, terminology=terminology or settings.terminology)
+        options = replace(options, **{name: tag for name, tag in (languages or {}).items() if tag})
+        source_language, target_language = choose_languages(options, self.tokenizers)
+        options = replace(options, source_language=source_language, target_language=target_language)
         options = options.completed(self.models, self.tokenizers.target, on_gpu=self.device.type == "cuda")
         check_reranking(options.search, options.task, has_reverse=self._reranker is not None)
-        if options.search.coverage and any(retokenize is not keep_tokens for retokenize in self.retokenizers):
+        if options.search.coverage and any(source is not self.sources[0] for source in self.sources):
             raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
         banned = *map(tuple, options.search.banned), *banned_sequences(self.tokenizers.target, options.terminology)
         return replace(options, search=replace(options.search, banned=banned))
 
     def _segmenter(self, options: TranslatorConfig) -> Segmenter:
-        distinct = {id(source): source.reading_task(options.task) for source in self.sources}
+        language = self._tag_of(options)
+        distinct = {id(source): source.to_language(language).reading_task(options.task) for source in self.sources}
         first, *others = (distinct[id(source)] for source in self.sources)
         tokenizers = replace(self.tokenizers, source=first)
-        return Segmenter(options, tokenizers, [first, *others], self._unseen, self._truecaser, self._names)
+        is_other = options.source_language != self.config.source_language
+        truecaser = make_truecaser(self.sources[0], options.source_language) if is_other else self._truecaser
+        return Segmenter(options, tokenizers, [first, *others], self._unseen, truecaser, self._names)
+
+    def _tokenizers_of(self, options: TranslatorConfig) -> TokenizerPair:
+        """Returns the tokenizers whose sources begin with the tag of the target language, if the model has tags."""
+        return self.tokenizers.to_language(self._tag_of(options))
+
+    def _tag_of(self, options: TranslatorConfig) -> str:
+        """Returns the language of the tag; empty if the task is one."""
+        return "" if self.sources[0].language_prefix(options.task) else options.target_language
 
     @property
     def segmenter(self) -> Segmenter:

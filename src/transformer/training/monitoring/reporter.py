@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from transformer.data.augment.config import CHANGED
+from transformer.data.language_pairs import PAIR_SCORE
 from transformer.errors import escape_controls
 from transformer.storage.atomic import named_errors, replace_text
 from transformer.training.monitoring.layer_stats import BlockStats
@@ -224,5 +225,14 @@ def _clock(seconds: float) -> str:
 
 
 def describe_scores(scores: Mapping[str, float], separator: str) -> str:
-    """Returns the scores of a validation in a line, without those on changed pairs, which the report draws."""
-    return separator.join(f"{name} {value:.2f}" for name, value in scores.items() if not name.startswith(CHANGED))
+    """Returns the scores of a validation in a line, without those on changed pairs, which the report draws.
+
+    Of several directions, BLEU of each follows the means; the report has the other scores.
+    """
+    means = {name: value for name, value in scores.items() if PAIR_SCORE not in name and not name.startswith(CHANGED)}
+    texts = [f"{name} {value:.2f}" for name, value in means.items()]
+    ending = f"{PAIR_SCORE}bleu"
+    by_direction = {name.removesuffix(ending): value for name, value in scores.items() if name.endswith(ending)}
+    if by_direction:
+        texts.append(f"bleu of {', '.join(f'{direction} {value:.2f}' for direction, value in by_direction.items())}")
+    return separator.join(texts)

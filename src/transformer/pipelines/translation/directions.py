@@ -1,0 +1,66 @@
+"""The languages of a translation: those that the caller chooses, or that a model of several languages implies."""
+
+import warnings
+
+from transformer.errors import ConfigError
+from transformer.pipelines.translation.config import TranslatorConfig
+from transformer.text.languages import language_name, matching_tag
+from transformer.tokenizers.pair import TokenizerPair
+
+
+def choose_languages(config: TranslatorConfig, tokenizers: TokenizerPair) -> tuple[str, str]:
+    """Returns the source and the target language of a translation; empty for one that is not known.
+
+    A target language must have a tag, if the model has any. The only one is the default. A source language that is not
+    given is the only one that the model learned to translate from into the target language. A warning tells of a pair
+    that the model did not learn (zero-shot translation, Johnson et al. 2017, Sec. 4.5).
+
+    Args:
+        config: Options of the translator.
+        tokenizers: Tokenizers of the first model.
+
+    Raises:
+        ConfigError: The model has several target languages, but not this one.
+    """
+    source, target = config.source_language, config.target_language
+    tags = tokenizers.target_languages
+    if not tags or tokenizers.source.language_prefix(config.task):
+        return source, target
+    if target:
+        tag = matching_tag(target, tags)
+        if tag is None:
+            raise ConfigError(
+                f"target_language={target!r} is not a language that the model translates to; choose {_listed(tags)}"
+            )
+    else:
+        tag = tokenizers.source.tags[0] if len(tokenizers.source.tags) == 1 else ""
+    learned = [pair_source for pair_source, pair_target in config.directions if pair_target == tag]
+    if not source and len(set(learned)) == 1:
+        source = learned[0]
+    if source and learned and matching_tag(source, learned) is None:
+        warnings.warn(
+            f"the model did not learn {language_name(source)} to {language_name(tag)} from any pair; translations may "
+            f"be poor (it learned {', '.join('-'.join(pair) for pair in config.directions)})",
+            stacklevel=4,
+        )
+    return source, tag
+
+
+def check_target_language(config: TranslatorConfig, tokenizers: TokenizerPair) -> None:
+    """Checks that the target language is known where the model has a tag for each of several.
+
+    Raises:
+        ConfigError: It is not given.
+    """
+    source = tokenizers.source
+    if source.tags and not source.leading and not config.target_language:
+        raise ConfigError(
+            f"the model translates to several languages; choose one with target_language (--target-language on the "
+            f"command line): {_listed(source.tags)}"
+        )
+
+
+def _listed(tags: tuple[str, ...]) -> str:
+    most = 20
+    names = ", ".join(tags[:most])
+    return names if len(tags) <= most else f"{names} or one of {len(tags) - most} more"
