@@ -9,7 +9,13 @@ import typer
 
 from transformer.cli.files import check_files
 from transformer.cli.pairs_file import PairsFile, with_seed
-from transformer.cli.search import takes_loading, takes_search
+from transformer.cli.search import (
+    SourceLanguageOption,
+    TargetLanguageOption,
+    languages_of,
+    takes_loading,
+    takes_search,
+)
 from transformer.cli.shards import ShardOption, lines_of, parse_shard
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import takes_verbosity
@@ -38,6 +44,8 @@ def backtranslate(
     ] = "<BT>",
     shard: ShardOption = None,
     invalid_utf8: InvalidOption = "error",
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     *,
     loading: "Loading",
     search: Search,
@@ -64,11 +72,11 @@ def backtranslate(
         "search": repr(with_seed(search, 0)), "seed": search.sampling.seed if search.sampling else 0,
         **({"shard": str(part)} if part else {}),
     }  # fmt: skip
+    languages = languages_of(source_language, target_language)
+    facts |= {name: tag for name, tag in languages.items() if tag}
     pairs = PairsFile.begin(output_path, facts)
     first, lines = lines_of(part, partial(read_lines, text, invalid=invalid, overlong="cut"))
-    translator = loading.translator(
-        model, with_seed(search, pairs.facts["seed"]), source_language=None, target_language=None
-    )
+    translator = loading.translator(model, with_seed(search, pairs.facts["seed"]), **languages)
     with closing(translator):
         pairs.write(translator, lines, lambda line, translation: (_tagged(translation.text, tag), line), first)
 

@@ -9,7 +9,13 @@ import typer
 from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.files import check_files
 from transformer.cli.progress import progress_bar
-from transformer.cli.search import DeviceOption, WorkersOption
+from transformer.cli.search import (
+    DeviceOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+    WorkersOption,
+    languages_of,
+)
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import takes_verbosity
 from transformer.options.translation import Precision
@@ -29,6 +35,8 @@ def calibrate(
     workers: WorkersOption = None,
     seed: Annotated[int, typer.Option(help="seed of the spoiled copies of the text")] = 0,
     invalid_utf8: InvalidOption = "error",
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     as_json: JsonObjectOption = False,
 ) -> None:
     """Fit the confidence in translations, and the threshold below which they are unsure, to a held-out text.
@@ -44,7 +52,10 @@ def calibrate(
 
     pairs = list(read_all_pairs(source, reference, invalid=invalid_choice(invalid_utf8)))
     with progress_bar("lines", N_PASSES * len(pairs)) as done:
-        calibration = calibrate_folder(model, pairs, seed, done, precision=precision, device=device, workers=workers)
+        calibration = calibrate_folder(
+            model, pairs, seed, done, precision=precision, device=device, workers=workers,
+            **languages_of(source_language, target_language),
+        )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(calibration.to_dict()))
         return

@@ -10,14 +10,14 @@ import typer
 from transformer.cli.completion import complete_model, complete_recipe
 from transformer.cli.corpus import Corpus
 from transformer.cli.files import check_files
-from transformer.cli.filter_corpus import AllowOption, parse_reasons, write_selection
+from transformer.cli.filter_corpus import AllowOption, Ranking, parse_reasons, write_selection
 from transformer.cli.hub import obtain_model
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.pairs_file import Facts, check_same_facts
 from transformer.cli.paths import folder_path
 from transformer.cli.progress import spinner
 from transformer.cli.quantize import print_comparisons
-from transformer.cli.search import takes_loading, takes_search
+from transformer.cli.search import languages_of, takes_loading, takes_search
 from transformer.cli.shards import ShardOption, parse_shard
 from transformer.cli.shortlist import write_shortlist
 from transformer.cli.teacher import NAME, Teacher
@@ -205,9 +205,9 @@ def _select(pairs: Path, allowed: list[str], teacher: Path, reverse: Path | None
     if kept.exists() and facts_file.exists():
         check_same_facts(facts, facts_file, kept)
         return kept
-    model = None if share is None else teacher
+    ranking = None if share is None else Ranking(teacher, reverse, share, languages_of(None, None))
     corpus = Corpus(None, {"pairs": str(pairs)}, [])
-    write_selection(corpus, kept, pairs.with_name(DROPPED), allowed, model, reverse, share)
+    write_selection(corpus, kept, pairs.with_name(DROPPED), allowed, ranking)
     replace_text(facts_file, json.dumps(facts))
     return kept
 

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +18,7 @@ from transformer.cli.files import check_files
 from transformer.cli.hub import obtain_model
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
+from transformer.cli.search import languages_of
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.data.config import file_format
 from transformer.errors import ConfigError, DataError
@@ -25,12 +26,30 @@ from transformer.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from transformer.cli.corpus import Corpus
     from transformer.data.quality.selection import JudgedPair
+    from transformer.pipelines.translation.config import Languages
 
 CHUNK_PAIRS = 2048
 LOW_SCORE = "low-score"
 """Reason of the pairs that models find least likely."""
 
 AllowOption = Annotated[str, typer.Option(help="reasons for which nothing is dropped, e.g. numbers,copy")]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How pairs are ranked.
+
+    Attributes:
+        model: Model from source to target.
+        reverse: Model from target to source; None without one.
+        share: Share of the pairs that are kept.
+        languages: Source and target language, which models of several languages need.
+    """
+
+    model: Path
+    reverse: Path | None
+    share: float
+    languages: "Languages"
 
 
 @takes_verbosity
@@ -57,6 +76,12 @@ def filter_corpus(
     share: Annotated[
         float | None, typer.Option(min=0, max=1, help="share of the pairs to keep of those that no rule drops")
     ] = None,
+    source_language: Annotated[
+        str | None, typer.Option(metavar="TAG", help="language of the source, for models of several languages")
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option(metavar="TAG", help="language of the target, for models of several languages")
+    ] = None,
     *,
     corpus: "Corpus",
 ) -> None:
@@ -76,7 +101,10 @@ def filter_corpus(
     for path in filter(None, (output_path, dropped_path)):
         _writer_of(path)
     check_files(named_files(corpus), [output_path, dropped_path])
-    write_selection(corpus, output_path, dropped_path, allowed, model, reverse, share)
+    ranking = None
+    if model is not None and share is not None:
+        ranking = Ranking(model, reverse, share, languages_of(source_language, target_language))
+    write_selection(corpus, output_path, dropped_path, allowed, ranking)
 
 
 def parse_reasons(allow: str) -> list[str]:
@@ -94,13 +122,7 @@ def parse_reasons(allow: str) -> list[str]:
 
 
 def write_selection(
-    corpus: "Corpus",
-    output_path: Path,
-    dropped_path: Path | None,
-    allowed: list[str],
-    model: Path | None,
-    reverse: Path | None,
-    share: float | None,
+    corpus: "Corpus", output_path: Path, dropped_path: Path | None, allowed: list[str], ranking: Ranking | None
 ) -> None:
     """Writes the pairs that are kept, and those that are dropped; prints how many.
 
@@ -109,9 +131,7 @@ def write_selection(
         output_path: File of the pairs that are kept.
         dropped_path: File of the other pairs; None for no file.
         allowed: Reasons for which nothing is dropped.
-        model: Model from source to target, which ranks the pairs; None without ranks.
-        reverse: Model from target to source.
-        share: Share of the pairs to keep of those that no rule drops.
+        ranking: Models that rank the pairs, and the share to keep of those that no rule drops; None without ranks.
 
     Raises:
         DataError: No pair is left.
@@ -125,7 +145,7 @@ def write_selection(
         open_output(dropped_path, whole=True) if dropped_path else nullcontext() as dropped,
         two_texts(corpus, named_files(corpus)) as (source, target),
     ):
-        for pair in _judged(source, target, allowed, model, reverse, share):
+        for pair in _judged(source, target, allowed, ranking):
             counts[pair.reason] += 1
             if not pair.reason:
                 kept.write(writers[0](pair, dropped=False))
@@ -136,28 +156,31 @@ def write_selection(
         raise DataError("no pair is left; --dropped FILE shows the reasons, and --allow REASONS keeps pairs")
 
 
-def _judged(
-    source: Path, target: Path, allowed: list[str], model: Path | None, reverse: Path | None, share: float | None
-) -> "Iterator[JudgedPair]":
+def _judged(source: Path, target: Path, allowed: list[str], ranking: Ranking | None) -> "Iterator[JudgedPair]":
     """Yields the pairs, those with a low rank among the dropped ones."""
     from transformer.data.quality.selection import judge_pairs
 
     with progress_bar("lines judged") as advance:
         judged = judge_pairs(source, target, allowed=allowed, progress=advance)
-        if model is None or share is None:
+        if ranking is None:
             yield from judged
             return
         pairs = list(judged)
-    yield from _ranked(pairs, model, reverse, share)
+    yield from _ranked(pairs, ranking)
 
 
-def _ranked(pairs: "list[JudgedPair]", model: Path, reverse: Path | None, share: float) -> "Iterator[JudgedPair]":
+def _ranked(pairs: "list[JudgedPair]", ranking: Ranking) -> "Iterator[JudgedPair]":
     """Yields the pairs; of those that no rule drops, all but the best share are dropped."""
     from transformer.pipelines.auto import load_translator  # loads torch
     from transformer.pipelines.translation.filtering import dual_cross_entropies
 
-    forward = load_translator(obtain_model(model), precision="float32")
-    backward = None if reverse is None else load_translator(obtain_model(reverse), precision="float32")
+    forward = load_translator(obtain_model(ranking.model), precision="float32", **ranking.languages)
+    source, target = ranking.languages.get("source_language"), ranking.languages.get("target_language")
+    backward = None
+    if ranking.reverse is not None:
+        backward = load_translator(
+            obtain_model(ranking.reverse), precision="float32", source_language=target, target_language=source
+        )
     candidates = [number for number, pair in enumerate(pairs) if not pair.reason]
     scores = dict[int, float]()
     with progress_bar("pairs scored", len(candidates)) as advance:
@@ -166,7 +189,7 @@ def _ranked(pairs: "list[JudgedPair]", model: Path, reverse: Path | None, share:
             texts = [(pairs[number].source, pairs[number].target) for number in chunk]
             scores |= zip(chunk, dual_cross_entropies(forward, backward, texts), strict=True)
             advance(len(chunk))
-    kept = {*sorted(candidates, key=scores.__getitem__)[: round(share * len(candidates))]}
+    kept = {*sorted(candidates, key=scores.__getitem__)[: round(ranking.share * len(candidates))]}
     for number, pair in enumerate(pairs):
         yield pair if pair.reason or number in kept else replace(pair, reason=LOW_SCORE)
 

@@ -1,5 +1,6 @@
 """`transformer inspect`: shows forward and backward propagation of a model step by step."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,7 @@ import typer
 from transformer.cli.files import check_files, check_image_file
 from transformer.cli.hub import obtain_model
 from transformer.cli.progress import spinner
+from transformer.cli.search import language_of
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
@@ -37,6 +39,10 @@ def inspect(
         typer.Option(help="port on this machine; 0 (default) chooses a free one", min=0, max=65535, show_default=False),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="do not open a browser")] = False,
+    target_language: Annotated[
+        str | None,
+        typer.Option(metavar="TAG", help="language of the translation, which a model of several languages needs"),
+    ] = None,
 ) -> None:
     """See forward and backward propagation of a sentence through a model, step by step, in a browser.
 
@@ -56,6 +62,8 @@ def inspect(
         check_image_file(Path(text))
     with spinner(f"reading {model}"):
         bundle = read_model(model, None)
+    if bundle.text and (language := language_of("--target-language", target_language)):
+        bundle = replace(bundle, text=bundle.text.to_language(language))
     if bundle.rounding_note:
         say(bundle.rounding_note)
     if output_path is not None:

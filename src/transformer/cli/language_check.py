@@ -1,6 +1,6 @@
-"""Notes on input that does not seem to be in the language that a model translates from."""
+"""Notes on input that does not seem to be in a language that a model translates from."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Thread
@@ -21,12 +21,12 @@ class LanguageCheck:
     """Detects the language of input in a thread, because loading the detector takes as long as some hundred lines.
 
     Args:
-        language: Language that the input should be in (BCP 47); empty if not known, then nothing is checked.
+        languages: Languages that the input may be in (BCP 47); if none is known, nothing is checked.
         notes: Collector of the notes.
     """
 
-    def __init__(self, language: str, notes: "Notes") -> None:
-        self._language, self._notes = language, notes
+    def __init__(self, languages: Sequence[str], notes: "Notes") -> None:
+        self._languages, self._notes = languages, notes
         self._lines: SimpleQueue[tuple[int, Sequence[str]] | None] = SimpleQueue()
         self._sample: list[str] = []
         self._thread: Thread | None = None
@@ -41,7 +41,7 @@ class LanguageCheck:
         """
         from transformer.text.languages import MIN_SAMPLE_LETTERS
 
-        if not self._language or self._is_settled:
+        if not self._languages or self._is_settled:
             return
         self._sample += lines[: max(0, SAMPLE_LINES - len(self._sample))]
         self._lines.put((number, [line if len(line) >= LONG_LINE else "" for line in lines]))
@@ -58,32 +58,33 @@ class LanguageCheck:
     def _run(self) -> None:
         from transformer.text.languages import base_language, detect_language, language_name
 
-        name = language_name(self._language)
+        name = " or ".join(map(language_name, self._languages))
+        expected = {base_language(language) for language in self._languages}
         detected = detect_language(list(self._sample))
-        if detected and base_language(detected) != base_language(self._language):
+        if detected and base_language(detected) not in expected:
             self._is_settled = True  # no further line is kept
             self._notes.say(f"the input seems to be in {language_name(detected)}, but the model translates from {name}")
             return
         while (item := self._lines.get()) is not None:
             number, lines = item
             for offset, line in enumerate(lines):
-                if line and (other := _other_language(line, self._language)):
+                if line and (other := _other_language(line, expected)):
                     self._notes.add(number + offset, [f"seems to be in {language_name(other)}, not in {name}"])
 
 
-def _other_language(line: str, language: str) -> str | None:
-    """Returns the language of a line if it is surely another one."""
+def _other_language(line: str, expected: Collection[str]) -> str | None:
+    """Returns the language of a line if it is surely none of those expected, which have no script or region."""
     from transformer.text.languages import base_language, classify
 
     detected, probability = classify(line)
-    is_other = base_language(detected) != base_language(language) and probability > MIN_PROBABILITY
+    is_other = base_language(detected) not in expected and probability > MIN_PROBABILITY
     return detected if is_other else None
 
 
 @contextmanager
-def check_language(language: str, notes: "Notes") -> Generator[LanguageCheck]:
+def check_language(languages: Sequence[str], notes: "Notes") -> Generator[LanguageCheck]:
     """Checks the language of the input; the notes are complete at the end, also if an error ends the command."""
-    check = LanguageCheck(language, notes)
+    check = LanguageCheck(languages, notes)
     try:
         yield check
     finally:

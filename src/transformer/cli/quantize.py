@@ -10,7 +10,13 @@ import typer
 from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.files import check_files, check_new_folder
 from transformer.cli.paths import folder_path
-from transformer.cli.search import WorkersOption, takes_search
+from transformer.cli.search import (
+    SourceLanguageOption,
+    TargetLanguageOption,
+    WorkersOption,
+    languages_of,
+    takes_search,
+)
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import DataError
@@ -41,6 +47,8 @@ def quantize(
         TokenizationChoice, typer.Option(help="tokenization for BLEU, as for transformer evaluate")
     ] = "auto",
     workers: WorkersOption = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     as_json: JsonObjectOption = False,
     *,
     search: Search,
@@ -69,6 +77,7 @@ def quantize(
         tokenize=tokenize,
         tolerance=tolerance,
         workers=workers,
+        languages=languages_of(source_language, target_language),
         on_result=_print_json if as_json else print_comparisons,
     )
     if not as_json:

@@ -14,7 +14,16 @@ from transformer.cli.files import check_files
 from transformer.cli.hub import obtain_model
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
-from transformer.cli.search import AverageOption, DeviceOption, EnsembleOption, SpecialTokensOption, with_average
+from transformer.cli.search import (
+    AverageOption,
+    DeviceOption,
+    EnsembleOption,
+    SourceLanguageOption,
+    SpecialTokensOption,
+    TargetLanguageOption,
+    languages_of,
+    with_average,
+)
 from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
@@ -47,6 +56,8 @@ def score(
     average: AverageOption = None,
     device: DeviceOption = "auto",
     special_tokens: SpecialTokensOption = False,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -66,8 +77,9 @@ def score(
     search = with_average(GREEDY, average, ensemble)
     obtain_model(model)
     translator = load_translator(
-        model, search=search, ensemble=ensemble or (), precision="float32", device=device, special_tokens=special_tokens
-    )
+        model, search=search, ensemble=ensemble or (), precision="float32", device=device,
+        special_tokens=special_tokens, **languages_of(source_language, target_language),
+    )  # fmt: skip
     number = 0
     with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
         while chunk := list(islice(pairs, CHUNK_LINES)):

@@ -19,6 +19,7 @@ from transformer.options.search import GREEDY, MIN_MBR, Average, Sampling, Searc
 from transformer.options.translation import Device, LoadingOptions
 
 if TYPE_CHECKING:
+    from transformer.pipelines.translation.config import Languages
     from transformer.pipelines.translation.terminology import Terminology
     from transformer.pipelines.translation.translator import Translator
 
@@ -66,6 +67,18 @@ def language_of(option: str, tag: str | None) -> str | None:
     if language is None:
         raise ConfigError(f"{option}={tag!r} is not a language tag (BCP 47); write e.g. en, de or zh-Hant")
     return language
+
+
+def languages_of(source: str | None, target: str | None) -> "Languages":
+    """Returns the languages that `--source-language` and `--target-language` name, as keyword arguments.
+
+    Raises:
+        ConfigError: A tag is not valid.
+    """
+    return {
+        "source_language": language_of("--source-language", source),
+        "target_language": language_of("--target-language", target),
+    }
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from transformer.cli.language_check import LanguageCheck, check_language
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
-from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, language_of, takes_loading, takes_search
+from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, languages_of, takes_loading, takes_search
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.terminology import takes_terminology
 from transformer.cli.translate_shards import OutputFormat, ShardedTranslation
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from transformer.cli.notes import Notes
     from transformer.cli.search import Loading
     from transformer.cli.terminology import TerminologyOptions
+    from transformer.pipelines.translation.config import Languages
     from transformer.pipelines.translation.results import Translation
     from transformer.pipelines.translation.translator import Translator
     from transformer.text.lines import Invalid
@@ -159,10 +160,7 @@ def translate(
         count_segments(as_document, documents)
         return
     search = search if n_best is None else replace(search, n_best=n_best)
-    languages = {
-        "source_language": language_of("--source-language", source_language),
-        "target_language": language_of("--target-language", target_language),
-    }
+    languages = languages_of(source_language, target_language)
     if sharding:
         output = OutputFormat(chosen, n_best, min_confidence)
         job = ShardedTranslation(model, search, loading, terms.terminology, languages, output, invalid)
@@ -186,8 +184,8 @@ def translate(
             else split_into_chunks(iter(lines))
         )
         translated = translate_chunks(translator, _with_prefixes(chunks, prefix, invalid), done)
-        language = "" if quiet or task else translator.config.source_language
-        check = files.enter_context(check_language(language, notes))
+        checked = () if quiet or task else translator.config.source_languages
+        check = files.enter_context(check_language(checked, notes))
         _write_translations(translator, translated, sink, format_line, side_outputs, notes, check)
 
 
@@ -197,7 +195,7 @@ def _load(
     loading: "Loading",
     search: Search,
     terms: "TerminologyOptions",
-    languages: dict[str, str | None],
+    languages: "Languages",
     min_confidence: float | None,
 ) -> "Translator":
     """Loads the translator, which is closed with the other files.

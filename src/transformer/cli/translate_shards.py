@@ -12,6 +12,7 @@ from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
+    from transformer.pipelines.translation.config import Languages
     from transformer.pipelines.translation.terminology import Terminology
     from transformer.text.lines import Invalid
 
@@ -49,7 +50,7 @@ class ShardedTranslation:
     search: Search
     loading: "Loading"
     terminology: "Terminology"
-    languages: dict[str, str | None]
+    languages: "Languages"
     output: OutputFormat
     invalid: "Invalid"
 

@@ -17,6 +17,7 @@ from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, Labellin
 from transformer.models.language_model import LanguageModel
 from transformer.pipelines.auto import make_translator
 from transformer.pipelines.classification import MASK_TOKEN, encode_masked, image_processor, model_labels
+from transformer.pipelines.translation.directions import check_target_language
 from transformer.text.lines import check_utf8
 
 MAX_TOKENS: Final = 512
@@ -176,7 +177,9 @@ def label_smoothing(bundle: Bundle) -> float:
 def translation_example(bundle: Bundle, source: str, target: str | None, changes: Changes) -> Example:
     """Returns a source with its translation, which the decoder reads shifted right."""
     translator = make_translator(bundle, workers=1)
-    source_ids = [*bundle.tokenizers.source.encode(source), translator.end_of_source]
+    tokenizers = translator.tokenizers
+    check_target_language(translator.config, tokenizers)
+    source_ids = [*tokenizers.source.encode(source), translator.end_of_source]
     _check_length(source_ids, "source", translator.model.src_pos.seq_len)
     side = "target"
     if target is None:
@@ -199,7 +202,7 @@ def translation_example(bundle: Bundle, source: str, target: str | None, changes
         compute=compute,
         inputs={"source": torch.tensor([source_ids]), "target": torch.tensor([shifted])},
         axes={"source": ("B", "S"), "target": ("B", "T")},
-        tokens={"S": bundle.tokenizers.source.pieces(source_ids), "T": pieces(shifted)},
+        tokens={"S": tokenizers.source.pieces(source_ids), "T": pieces(shifted)},
         labels=torch.tensor(target_ids),
         names=pieces,
     )

@@ -15,9 +15,9 @@ ENGLISH = "The committee has met again this week, and nobody knows what will com
 GERMAN = "Der Ausschuss hat in dieser Woche wieder getagt, und niemand weiß, was am Ende dabei herauskommt."
 
 
-def notes(language: str, chunks: Sequence[Sequence[str]], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Returns the notes on the language of chunks of lines."""
-    with collect_notes(verbose=True, quiet=False) as collected, check_language(language, collected) as check:
+def notes(languages: str, chunks: Sequence[Sequence[str]], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Returns the notes on the language of chunks of lines, which should be in one of some languages."""
+    with collect_notes(verbose=True, quiet=False) as collected, check_language(languages.split(), collected) as check:
         number = 1
         for chunk in chunks:
             check.add(number, chunk)
@@ -33,6 +33,9 @@ def test_input_in_another_language(capsys: pytest.CaptureFixture[str]) -> None:
     assert notes("en", [[ENGLISH] * 20], capsys) == []
     assert notes("en", [[GERMAN]], capsys) == []  # too short to be sure
     assert notes("", [[GERMAN] * 20], capsys) == []
+    assert notes("en de", [[GERMAN] * 20], capsys) == []
+    several = ["the input seems to be in German, but the model translates from English or French"]
+    assert notes("en fr", [[GERMAN] * 20], capsys) == several
 
 
 def test_a_long_line_in_another_language(capsys: pytest.CaptureFixture[str]) -> None:

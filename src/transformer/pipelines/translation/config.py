@@ -73,6 +73,13 @@ class TranslatorConfig(TranslationOptions):
         if self.task and (self.terminology.glossary or "tags" in (self.terminology.protected or ())):
             raise ConfigError("tags and terms are placed by positions in the line, which a task shifts; leave one out")
 
+    @property
+    def source_languages(self) -> tuple[str, ...]:
+        """The source language or, if none is chosen, those of a model of several; empty if they are not known."""
+        if self.source_language:
+            return (self.source_language,)
+        return tuple(dict.fromkeys(source for source, _ in self.directions))
+
     def completed(self, models: Sequence[Transformer], target: Tokenizer, *, on_gpu: bool) -> "TranslatorConfig":
         """Returns the options with the defaults and limits that depend on the models and on their target tokenizer."""
         source_positions = min(model.src_pos.seq_len for model in models)

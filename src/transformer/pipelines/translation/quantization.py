@@ -17,6 +17,7 @@ from transformer.evaluation.scores import Score, corpus_scores
 from transformer.evaluation.tokenization import TokenizationChoice
 from transformer.inference.cpu import packed_bytes
 from transformer.pipelines.auto import load_translator
+from transformer.pipelines.translation.config import Languages
 from transformer.pipelines.translation.translator import Translator
 
 WARM_UP_LINES = 16
@@ -91,6 +92,7 @@ def quantize_model(
     tokenize: TokenizationChoice = "auto",
     tolerance: float = 0.5,
     workers: int | None = None,
+    languages: Languages | None = None,
     on_result: Callable[[Mapping[str, Comparison]], None] = lambda comparisons: None,
 ) -> dict[str, Comparison]:
     """Quantizes a model to int8 and writes it if its translations of a held-out text are good enough.
@@ -106,6 +108,7 @@ def quantize_model(
         tokenize: Tokenization of BLEU; "auto" takes the one that fits the references.
         tolerance: Maximum loss of BLEU by int8, in points.
         workers: Maximum number of processes that translate in parallel.
+        languages: Source and target language of the pairs, which a model of several languages needs.
         on_result: Callback that receives the comparisons before they are checked against the tolerance.
 
     Raises:
@@ -121,7 +124,11 @@ def quantize_model(
     check_quantized_fits(out, bundle)
     before, *after = (
         _measure(
-            load_translator(path, search=search, precision=precision, workers=workers, device="cpu"), pairs, tokenize
+            load_translator(
+                path, search=search, precision=precision, workers=workers, device="cpu", **(languages or Languages())
+            ),
+            pairs,
+            tokenize,
         )
         for precision in ("float32", "bf16", "int8")
     )

@@ -13,6 +13,7 @@ from transformer.blocks import causal_mask, padding_mask
 from transformer.data.batch import PairBatch
 from transformer.data.dataset import pair_batch
 from transformer.decoding import SharedModels, average_log_p
+from transformer.pipelines.translation.directions import check_target_language
 from transformer.pipelines.translation.reranking import ReverseScore
 from transformer.pipelines.translation.translator import Translator
 from transformer.text.lines import MAX_LINE_CHARACTERS, is_overlong
@@ -49,6 +50,7 @@ class PairScore:
 def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
     """Scores pairs of a source and a translation, in order; outer white space does not count, as in a translation."""
     tokenizers, models = translator.tokenizers, translator.models
+    check_target_language(translator.config, tokenizers)
     pairs = [(split_outer_space(source)[1], split_outer_space(target)[1]) for source, target in pairs]
     overlong = [[is_overlong(text) for text in pair] for pair in pairs]
     pairs = [("", "") if any(sides) else pair for pair, sides in zip(pairs, overlong, strict=True)]
