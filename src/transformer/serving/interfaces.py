@@ -47,6 +47,7 @@ class ModelInfo:
         has_labels: Whether an encoder classifies.
         context: Number of positions of a language model; 0 for others.
         chat: Chat template of a language model and its special tokens, see `transformer.bundle.chat`; empty for none.
+        directions: Pairs that a model of several languages learned; empty for other models.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ModelInfo:
     has_labels: bool = False
     context: int = 0
     chat: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    directions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

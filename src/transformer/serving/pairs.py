@@ -9,16 +9,36 @@ from transformer.text.languages import matching_tag, parse_language
 
 
 @dataclass(frozen=True)
+class Step:
+    """A translation by one model.
+
+    Attributes:
+        model: Name of the model.
+        languages: Its source and target language, if the model has several directions; empty otherwise.
+        is_learned: Whether the model learned the direction from pairs of texts; if not, the translation is zero-shot.
+    """
+
+    model: str
+    languages: tuple[str, ...] = ()
+    is_learned: bool = True
+
+
+@dataclass(frozen=True)
 class Route:
     """Route from one language to another, directly or through a pivot language.
 
     Attributes:
         source: Tag of the language of the texts.
-        models: Names of the models to use in order: none if the languages are the same, two through a third language.
+        steps: Translations in order: none if the languages are the same, two through a third language.
     """
 
     source: str
-    models: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models to use in order."""
+        return tuple(step.model for step in self.steps)
 
 
 class LanguagePairs:
@@ -32,8 +52,8 @@ class LanguagePairs:
         self._translators = {name: info for name, info in models.items() if info.kind == "encoder-decoder"}
         self._models: dict[str, dict[str, str]] = {}
         for name, info in self._translators.items():
-            if info.source_language and info.target_language:
-                self._models.setdefault(info.source_language, {}).setdefault(info.target_language, name)
+            for source, target in _directions(info):
+                self._models.setdefault(source, {}).setdefault(target, name)
 
     def targets(self) -> dict[str, list[str]]:
         """Returns the target languages of each source language that one model reaches."""
@@ -56,7 +76,8 @@ class LanguagePairs:
             ServiceError: There is none, or the model does not exist or its languages are unknown.
         """
         if model:
-            sources = [self._translator(model).source_language]
+            info = self._translator(model)
+            sources = list(dict.fromkeys(source for source, _ in info.directions)) or [info.source_language]
         else:
             sources = [source for source in self._models if self._route(source, target, may_pivot)]
         if not all(sources) or not sources:
@@ -89,29 +110,40 @@ class LanguagePairs:
         """
         if model:
             info = self._translator(model)
+            if info.directions:
+                return Route(source, (_step_of_several(info, source, target),))
             for asked, known in ((source, info.source_language), (target, info.target_language)):
                 if known and not matching_tag(asked, [known]):
                     languages = f"{info.source_language} to {info.target_language}"
                     raise ServiceError("invalid_request", f"model {model!r} translates from {languages}", param="model")
-            return Route(source, (model,))
+            return Route(source, (Step(model),))
         if matching_tag(target, [source]) and self._route(source, target, may_pivot=False) is None:
             return Route(source, ())
-        models = self._route(source, target, may_pivot)
-        if models is None:
+        steps = self._route(source, target, may_pivot)
+        if steps is None:
             raise self._unsupported_error(source, target, may_pivot)
-        return Route(source, models)
+        return Route(source, steps)
 
-    def _route(self, source: str, target: str, may_pivot: bool) -> tuple[str, ...] | None:
-        """Returns the models from a served tag to a target."""
+    def _step(self, source: str, target: str) -> Step:
+        """Returns the translation between languages of `_models`."""
+        model = self._models[source][target]
+        return Step(model, (source, target) if self._translators[model].directions else ())
+
+    def _route(self, source: str, target: str, may_pivot: bool) -> tuple[Step, ...] | None:
+        """Returns the steps from a served tag to a target: of learned pairs, or else by a model of several languages.
+
+        A pivot language is preferred to a zero-shot translation (Johnson et al. 2017, Sec. 4.5).
+        """
         targets = self._models.get(source, {})
         if direct := matching_tag(target, targets):
-            return (targets[direct],)
-        for middle, first in targets.items() if may_pivot else ():
+            return (self._step(source, direct),)
+        for middle in targets if may_pivot else ():
             pivot = matching_tag(middle, self._models)
             last = matching_tag(target, self._models[pivot]) if pivot else None
             if pivot and last and not matching_tag(source, [last]):
-                return first, self._models[pivot][last]
-        return None
+                return self._step(source, middle), self._step(pivot, last)
+        steps = (_zero_shot(info, source, target) for info in self._translators.values())
+        return next(((step,) for step in steps if step), None)
 
     def _translator(self, model: str) -> ModelInfo:
         if model not in self._translators:
@@ -131,3 +163,31 @@ class LanguagePairs:
         pair = f"from {source[:35]} to {target[:35]}" if source else f"to {target[:35]}"
         hint = "" if may_pivot else " (pivot allows a third language)"
         return ServiceError("invalid_request", f"no model translates {pair}{hint}; pairs: {pairs}", param="target")
+
+
+def _directions(info: ModelInfo) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs that a model learned; none if they are unknown."""
+    is_known = info.source_language and info.target_language
+    return info.directions or (((info.source_language, info.target_language),) if is_known else ())
+
+
+def _zero_shot(info: ModelInfo, source: str, target: str) -> Step | None:
+    """Returns the translation by a model of several languages, learned or not; None if it lacks a language."""
+    reads = matching_tag(source, [language for language, _ in info.directions])
+    writes = matching_tag(target, [language for _, language in info.directions])
+    if not reads or not writes or reads == writes:
+        return None
+    return Step(info.name, (reads, writes), (reads, writes) in info.directions)
+
+
+def _step_of_several(info: ModelInfo, source: str, target: str) -> Step:
+    """Same as `_zero_shot`.
+
+    Raises:
+        ServiceError: The model does not read the source language, or does not write the target language.
+    """
+    step = _zero_shot(info, source, target)
+    if step is None:
+        pairs = ", ".join("-".join(pair) for pair in info.directions)
+        raise ServiceError("invalid_request", f"model {info.name!r} translates {pairs}", param="model")
+    return step

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Engine, Item, Job
-from transformer.serving.pairs import LanguagePairs, Route
+from transformer.serving.pairs import LanguagePairs, Route, Step
 from transformer.serving.piece_results import PieceResult, joined_confidence, joined_flags, pivoted, read_result
 from transformer.serving.settings import ServerSettings
 from transformer.text.languages import Detection, matching_tag, parse_language, rank_languages
@@ -20,6 +20,8 @@ from transformer.text.templates import Template, plain_template
 
 AUTO: Final = "auto"
 """Source language of a request whose texts' languages are to be detected."""
+ZERO_SHOT: Final = "the model did not learn this pair of languages from any text; the translation may be poor"
+"""Flag of translations by a model of several languages between two whose pair it did not learn."""
 MIN_TARGET_SHARE: Final = 0.8
 """Probability from which a text is in the target language already rather than in the most probable source language."""
 MANY_CHARACTERS: Final = 20_000
@@ -242,11 +244,14 @@ class TranslationService:
             raise ServiceError("invalid_request", message, param="glossary")
         templates = await self._templates([text.text for text in texts], route.source, options)
         pieces = [piece for template in templates for piece in template.pieces]
-        results = iter(await self._translate_pieces(pieces, route.models, options, client, deadline))
-        return [
+        results = iter(await self._translate_pieces(pieces, route.steps, options, client, deadline))
+        done = [
             _assemble(text, template, list(islice(results, len(template.pieces))), route.models, options)
             for text, template in zip(texts, templates, strict=True)
         ]
+        if all(step.is_learned for step in route.steps):
+            return done
+        return [replace(text, flags=(*text.flags, ZERO_SHOT)) for text in done]
 
     async def _templates(self, texts: Sequence[str], language: str, options: TranslateOptions) -> list[Template]:
         def split() -> list[Template]:
@@ -257,18 +262,21 @@ class TranslationService:
     async def _translate_pieces(
         self,
         pieces: Sequence[str],
-        models: Sequence[str],
+        steps: Sequence[Step],
         options: TranslateOptions,
         client: str,
         deadline: float | None,
     ) -> list[PieceResult]:
         """Translates pieces with one model after the other."""
         results: list[PieceResult] = []
-        for number, model in enumerate(models):
-            is_last = number + 1 == len(models)
+        for number, step in enumerate(steps):
+            is_last = number + 1 == len(steps)
             job_options = self._job_options(options if is_last else replace(options, n_best=1, banned=()))
+            languages = dict(zip(("source_language", "target_language"), step.languages, strict=False))
             inputs = [result.texts[0] for result in results] if number else pieces
-            job = Job(model, "translate", [Item(text) for text in inputs], client, job_options, deadline)
+            job = Job(
+                step.model, "translate", [Item(text) for text in inputs], client, {**job_options, **languages}, deadline
+            )
             stage = [read_result(result) for result in await self._engine.run(job)] if inputs else []
             results = [pivoted(*pair) for pair in zip(results, stage, strict=True)] if number else stage
         return results

@@ -9,7 +9,7 @@ from typing import Any, Final
 from transformer.bundle.chat import CHAT, CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE, chat_entries
 from transformer.bundle.hub_cache import find_model
 from transformer.bundle.kind import model_kind
-from transformer.bundle.languages import languages_of_provenance, published_languages
+from transformer.bundle.languages import languages_of_provenance, pairs_of_provenance, published_languages
 from transformer.errors import BundleError
 from transformer.storage.checkpoint_paths import resolve_model
 from transformer.storage.verified_folder import MANIFEST
@@ -35,11 +35,13 @@ def describe(path: str) -> dict[str, Any]:
     config, manifest = _read_json(folder / "config.json"), _read_json(folder / MANIFEST)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     source, target = _languages(folder) if kind == "encoder-decoder" else (None, None)
+    directions = _directions(folder) if kind == "encoder-decoder" else ()
     family = manifest.get("family") or config.get("model_type")
     return {
         "kind": kind,
         "source_language": source or "",
         "target_language": target or "",
+        "directions": directions,
         "created": int(main_file.stat().st_mtime),
         "size": size,
         "description": f"{family}, {size / 1e6:.1f} MB",
@@ -73,6 +75,10 @@ def _languages(folder: Path) -> tuple[str | None, str | None]:
         return languages_of_provenance(_read_json(folder / "provenance.json"))
     tokenizer = folder / CONFIG_FILE
     return published_languages({CONFIG_FILE: tokenizer.read_bytes()} if tokenizer.exists() else {})
+
+
+def _directions(folder: Path) -> tuple[tuple[str, str], ...]:
+    return pairs_of_provenance(_read_json(folder / "provenance.json")) if (folder / MANIFEST).exists() else ()
 
 
 def _chat(folder: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from transformer.errors import BundleError
@@ -237,4 +237,6 @@ class ServedModel:
 
 def _model_info(name: str, facts: Mapping[str, Any]) -> ModelInfo:
     known = {field.name for field in fields(ModelInfo)}
-    return ModelInfo(name=name, **{key: value for key, value in facts.items() if key in known})
+    directions = tuple((source, target) for source, target in facts.get("directions", ()))  # lists in JSON
+    info = ModelInfo(name=name, **{key: value for key, value in facts.items() if key in known})
+    return replace(info, directions=directions)

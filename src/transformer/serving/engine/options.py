@@ -53,6 +53,8 @@ class TranslateTaskOptions(SearchTaskOptions):
         protected: Kinds of spans to keep unchanged.
         banned: Phrases that must not occur.
         alignment: Whether word alignments are returned.
+        source_language: Language of the texts, for a model of several languages; None is that of the translator.
+        target_language: Language of the translations, likewise.
     """
 
     beam: Annotated[Beam, Strict()] | None = None
@@ -61,6 +63,8 @@ class TranslateTaskOptions(SearchTaskOptions):
     protected: tuple[str, ...] = ()
     banned: tuple[str, ...] = ()
     alignment: Flag = False
+    source_language: str | None = None
+    target_language: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,8 +40,9 @@ def translate(translator: Translator, items: Sequence[Item], options: TranslateT
         required = prefixes[batch] if any(prefixes[batch]) else None
         try:
             translations = translator.translations(
-                lines[batch], search=search, terminology=terminology, prefixes=required
-            )
+                lines[batch], search=search, terminology=terminology, prefixes=required,
+                source_language=options.source_language, target_language=options.target_language,
+            )  # fmt: skip
         except (ConfigError, DataError) as error:
             raise options.refusal(error) from error
         for translation in translations:
@@ -51,9 +52,16 @@ def translate(translator: Translator, items: Sequence[Item], options: TranslateT
 
 
 def score(translator: Translator, items: Sequence[Item]) -> list[dict[str, Any]]:
-    """Returns the score of each item's translation (`second`), or its error if it is too long."""
+    """Returns the score of each item's translation (`second`), or its error if it is too long.
+
+    Raises:
+        ServiceError: The model translates to several languages.
+    """
     pairs = [(without_surrogates(item.text), without_surrogates(item.second)) for item in items]
-    return [_score_result(result) for result in score_pairs(translator, pairs)]
+    try:
+        return [_score_result(result) for result in score_pairs(translator, pairs)]
+    except ConfigError as error:  # a model of several languages
+        raise ServiceError("invalid_request", str(error), param="model") from error
 
 
 def _score_result(result: PairScore) -> dict[str, Any]:

@@ -116,7 +116,8 @@ async def _translation(call: Call, info: ModelInfo, text: str) -> Mapping[str, A
     """
     body: ChatRequest = call.body
     if not info.source_language or not info.target_language:
-        message = f"the languages of model {info.name} are not known; name them with POST /translate"
+        problem = "translates several pairs of languages" if info.directions else "has languages that are not known"
+        message = f"model {info.name} {problem}; name them with POST /translate"
         raise ServiceError("invalid_request", message, param="model")
     fields = TranslateFields(model=info.name, alternatives=(body.n or 1) - 1)
     (translated,) = await translate(
