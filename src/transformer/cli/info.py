@@ -95,6 +95,7 @@ def _print_keys(described: FamilyKeys) -> None:
 
 def _model(path: Path) -> ModelFacts:
     """Returns all facts about a model, figures as they are stored."""
+    from transformer.bundle.languages import recorded_pairs
     from transformer.models.parameter_count import flops_per_token, parameters_by_block, shared_blocks
     from transformer.pipelines.auto import read_model  # loads torch
 
@@ -106,6 +107,8 @@ def _model(path: Path) -> ModelFacts:
         name: provenance.get(name)
         for name in ("step", "languages", "max_source_tokens", "created", "versions", "imported")
     }
+    if pairs := recorded_pairs(bundle):
+        origin["languages"] = ", ".join("-".join(pair) for pair in pairs)
     if "averaged" in provenance:
         origin["step"] = "mean of " + ", ".join(str(source["step"]) for source in provenance["averaged"])
     return {

@@ -19,6 +19,7 @@ from transformer.cli.verbosity import is_quiet, takes_verbosity
 from transformer.config import Config
 from transformer.data.augment.config import AugmentConfig
 from transformer.data.config import DataConfig
+from transformer.data.language_pairs import LanguagePair
 from transformer.data.stages import StageConfig
 from transformer.data.task_configs import TASKS
 from transformer.errors import OutputError
@@ -76,7 +77,8 @@ def recipe_sections() -> list[tuple[str, list[tuple[str, str, str]]]]:
         ("model.preset", "depends on the size of the corpus, or tiny", "see transformer info"),
     ]
     sections.insert(1, ("data.augment", _keys("data.augment", AugmentConfig)))
-    sections.insert(2, ("[[data.stages]]", _keys("data.stages", StageConfig)))
+    sections.insert(2, ("tables [[data.pairs]]", _keys("data.pairs", LanguagePair)))
+    sections.insert(3, ("tables [[data.stages]]", _keys("data.stages", StageConfig)))
     for config in dict.fromkeys(TASKS.values()):
         if config is not DataConfig:
             tasks = ", ".join(task for task, of_task in TASKS.items() if of_task is config)

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.errors import BundleError, ConfigError
-from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, ModelConfig
+from transformer.models.kinds import EncoderConfig, EncoderDecoderConfig, ImageEncoderConfig, ModelConfig
 from transformer.models.vit.model import interpolate_positions
 from transformer.run.defaults import fill_in
 from transformer.run.recipe import Recipe, make_model_config
@@ -40,6 +41,8 @@ LEARNING_RATE_FACTOR: Final = 0.1
 WARMUP_STEPS: Final = 50
 """Default number of warm-up steps: about the memory of Adam's second moment, 1 / (1 - 0.98)."""
 
+VOCABULARY_PREFIXES: Final = ("src_embed.", "tgt_embed.", "projection_layer.")
+"""Name prefixes of the parameters with a row for each token."""
 WARNING_FALLBACK_SHARE, MAX_FALLBACK_SHARE = 0.2, 0.6
 """Shares of fallback tokens (parts of characters, unknown text) above which a text is warned about, and refused."""
 
@@ -57,6 +60,10 @@ class FineTunedStart(Start):
             stored[POSITIONS] = interpolate_positions(stored[POSITIONS], base.grid, config.grid)
             before, after = (f"{rows} x {columns}" for rows, columns in (base.grid, config.grid))
             notes.append(f"positions interpolated from {before} patches to {after}")
+        if isinstance(config, EncoderDecoderConfig) and self.bundle.text is not None:
+            n_tags = len(self.bundle.text.source.tags)
+            grown = add_rows(stored, model.state_dict(), n_tags)
+            notes += [f"{grown} rows added to the embeddings, for the tags of new languages"] if grown else []
         same_labels = base.model_dump().get("labels") == config.model_dump().get("labels")
         new_parameters = load_pretrained(model, stored, same_labels=same_labels)
         notes += [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
@@ -135,6 +142,33 @@ def check_script(
         if share > WARNING_FALLBACK_SHARE:
             notes.append(f"warning: {message}; a model with a tokenizer of its own learns such text better")
     return notes
+
+
+def add_rows(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], n_tags: int) -> int:
+    """Adds rows to the stored embeddings and projections of a model whose vocabulary has grown by tags.
+
+    The rows of new tags, which are the last of the vocabulary, are the mean of the rows of the tags before or, without
+    any, of all tokens.
+
+    Args:
+        stored: State dict of the pretrained model, which is changed.
+        wanted: State dict of the model of the run.
+        n_tags: Number of tags of the pretrained model.
+
+    Returns:
+        Number of new rows.
+    """
+    grown = 0
+    for name, rows in wanted.items():
+        before = stored.get(name)
+        if before is None or before.dim() == 0 or before.dim() != rows.dim() or before.shape[1:] != rows.shape[1:]:
+            continue
+        if len(before) < len(rows) and name.startswith(VOCABULARY_PREFIXES):
+            grown = len(rows) - len(before)
+            known = before[-n_tags:] if n_tags else before
+            mean = known.mean(dim=0, keepdim=True)
+            stored[name] = torch.cat([before, mean.expand(grown, *before.shape[1:])])
+    return grown
 
 
 def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:

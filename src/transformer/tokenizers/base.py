@@ -90,7 +90,9 @@ class Tokenizer(ABC):
 
         Source: Johnson et al. 2017, "Google's Multilingual Neural Machine Translation System", Sec. 3.
         """
-        new = [language for language in dict.fromkeys(languages) if language not in self.tags]
+        new = [language for language in dict.fromkeys(languages) if language not in self.target_languages]
+        if not new:
+            return self
         if not self.has_tags_last:
             raise ConfigError(
                 f"a tokenizer of the kind {self.kind!r} takes no tags of languages; train a new model without --from"

@@ -12,9 +12,9 @@ from serving_app import TEST_SECONDS, fake_services
 from serving_fakes import MODELS, FakeEngine
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Job, ModelInfo
-from transformer.serving.pairs import LanguagePairs
+from transformer.serving.pairs import LanguagePairs, Step
 from transformer.serving.settings import Limits
-from transformer.serving.translation import TranslatedText, TranslateOptions
+from transformer.serving.translation import ZERO_SHOT, TranslatedText, TranslateOptions
 
 
 def translate(
@@ -56,6 +56,28 @@ def test_a_full_queue_refuses_before_texts_are_split(monkeypatch: pytest.MonkeyP
     with pytest.raises(ServiceError, match="the queue is full"):
         translate(["One. Two."] * 20, engine=FakeEngine(is_full=True))
     assert split == []
+
+
+def test_a_model_of_several_languages_serves_all_its_pairs() -> None:
+    """Catches one pair alone, a request without its languages, and a pivot that loses to a pair never learned."""
+    directions = (("en", "de"), ("de", "en"), ("en", "fr"), ("fr", "en"))
+    several = ModelInfo("several", "encoder-decoder", directions=directions)
+    pairs = LanguagePairs({"several": several, "en-it": ModelInfo("en-it", "encoder-decoder", "en", "it")})
+    assert pairs.targets() == {"en": ["de", "fr", "it"], "de": ["en"], "fr": ["en"]}
+    for model in ("", "several"):
+        assert pairs.route("en", "de-AT", model, may_pivot=False).steps == (Step("several", ("en", "de")),)
+        assert pairs.route("fr", "de", model, may_pivot=False).steps == (Step("several", ("fr", "de"), False),)
+    assert [step.languages for step in pairs.route("fr", "de", "", may_pivot=True).steps] == [
+        ("fr", "en"),
+        ("en", "de"),
+    ]
+    assert pairs.route("fr", "it", "", may_pivot=True).steps == (Step("several", ("fr", "en")), Step("en-it"))
+    assert pairs.sources("de", "several", may_pivot=False) == ["en", "de", "fr"]
+    with pytest.raises(ServiceError, match="model 'several' translates en-de, de-en, en-fr, fr-en"):
+        pairs.route("en", "it", "several", may_pivot=False)
+    engine = FakeEngine((several,))
+    assert translate(["a"], "en", "fr", engine)[0].flags == ()
+    assert translate(["a"], "fr", "de", engine)[0].flags == (ZERO_SHOT,)
 
 
 def test_pivot_through_the_first_language_that_joins() -> None:
