@@ -2,9 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from transformer.errors import ConfigError, DataError
+from transformer.tokenizers.bpe_dropout import BpeDropout, word_keys
+from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import NormalizationConfig, TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
@@ -31,6 +34,25 @@ def test_a_tag_stands_before_every_text_and_in_none(settings: TokenizerConfig) -
     assert tagged.pieces([size, size + 1]) == [">>de<<", ">>fr<<"]
     assert {size, size + 1} <= {*tagged.special_tokens.suppressed_ids(allow_unknown=True)}
     assert len(tagged.fallback_bytes()) == len(tagged.is_fallback()) == size + 2
+
+
+def test_bpe_dropout_keeps_the_tag() -> None:
+    """Catches a tag that is taken apart or lost where words are segmented anew in each epoch."""
+    german = train_tokenizer(LINES, KINDS[0]).with_tags(["de", "fr"]).to_language("de")
+    assert isinstance(german, BytePairTokenizer)
+    ids, lengths, starts = german.encode_words(["the cat", "", "a dog"])
+    flat, flat_lengths = german.encode_flat(["the cat", "", "a dog"])
+    assert ids.tolist() == flat.tolist()
+    assert lengths.tolist() == flat_lengths.tolist()
+    firsts = [0, lengths[0], lengths[0] + lengths[1]]
+    assert starts[firsts].all()
+    assert starts[[1, firsts[2] + 1]].all()
+    words = np.split(ids.astype(np.int64), np.flatnonzero(starts)[1:])
+    counts = np.array([len(word) for word in words])
+    tokens, _ = BpeDropout(german, 0.9).segment(ids.astype(np.int64), counts, word_keys([1], np.arange(len(words))))
+    tag = german.leading[0]
+    assert tokens.tolist().count(tag) == 3
+    assert german.decode([token for token in tokens.tolist() if token != tag]) == "the cat a dog"
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=["bpe", "characters"])

@@ -300,6 +300,10 @@ class TranslationTask(Task[EncoderDecoderConfig]):
         """Implements `Task.prepare`."""
         builder, model = self._corpus_builder, recipe.model
         tokenizers = base_bundle.tokenizers if base_bundle else builder.train_tokenizers(recipe.recipe.tokenizer)
+        if tokenizers.source.tags and not self._data.directions:
+            raise ConfigError(
+                "the model that the run starts from has several languages; name those of the corpus in [[data.pairs]]"
+            )
         tokenizers = tokenizers.with_tags(self._data.target_languages)
         if "vocab_size" in type(model).model_fields and not tokenizers.is_joint:
             raise ConfigError("tokenizer.joint=false does not work with a model of one vocabulary; leave it out")
