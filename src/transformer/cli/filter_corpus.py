@@ -37,7 +37,7 @@ AllowOption = Annotated[str, typer.Option(help="reasons for which nothing is dro
 
 @dataclass(frozen=True)
 class Ranking:
-    """How pairs are ranked.
+    """Ranking of pairs by models.
 
     Attributes:
         model: Model from source to target.

@@ -119,7 +119,7 @@ def sampling_weights(sizes: Sequence[float], groups: Sequence[object], temperatu
         groups: The direction of each file.
         temperature: 1 draws by size; a high value draws all directions alike.
 
-    Source: Arivazhagan et al. 2019, "Massively Multilingual Neural Machine Translation in the Wild", Sec. 4.2.
+    Source: Arivazhagan et al. 2019, "Massively Multilingual Neural Machine Translation in the Wild".
     """
     totals = dict.fromkeys(groups, 0.0)
     for size, group in zip(sizes, groups, strict=True):

@@ -196,7 +196,7 @@ class EncodingJob:
 
 @dataclass(frozen=True)
 class EncodingRecord:
-    """Facts that `EncodingJob.run` writes beside the tokens.
+    """Record that `EncodingJob.run` writes beside the tokens.
 
     Attributes:
         report: Counts of the pairs.

@@ -132,7 +132,7 @@ class LanguagePairs:
     def _route(self, source: str, target: str, may_pivot: bool) -> tuple[Step, ...] | None:
         """Returns the steps from a served tag to a target: of learned pairs, or else by a model of several languages.
 
-        A pivot language is preferred to a zero-shot translation (Johnson et al. 2017, Sec. 4.5).
+        A pivot language is preferred to a zero-shot translation (Johnson et al. 2017, Sec. 4.6).
         """
         targets = self._models.get(source, {})
         if direct := matching_tag(target, targets):

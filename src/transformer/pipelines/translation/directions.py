@@ -12,8 +12,8 @@ def choose_languages(config: TranslatorConfig, tokenizers: TokenizerPair) -> tup
     """Returns the source and the target language of a translation; empty for one that is not known.
 
     A target language must have a tag, if the model has any. The only one is the default. A source language that is not
-    given is the only one that the model learned to translate from into the target language. A warning tells of a pair
-    that the model did not learn (zero-shot translation, Johnson et al. 2017, Sec. 4.5).
+    given is the only one that the model learned to translate from into the target language. A warning names a pair
+    that the model did not learn (zero-shot translation, Johnson et al. 2017, Sec. 4.6).
 
     Args:
         config: Options of the translator.
