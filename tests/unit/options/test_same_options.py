@@ -30,7 +30,7 @@ OTHER_FLAGS = {
     "banned": "ban",  # the command line takes files of phrases and kinds separated by commas
     "protected": "protect",
 }
-NO_FLAG = {
+NO_FLAG = {"directions", 
     "limit_ends",  # a language model sets it
     "search", "terminology", "source_text", "calibration", "length_ratio", "normalize",  # facts and values with fields
     "description",

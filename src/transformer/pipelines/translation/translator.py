@@ -149,11 +149,11 @@ class Translator:
         *,
         n_best: None = None,
         terminology: Terminology | None = None,
-        **options: Unpack[CallOptions],
+        **search: Unpack[CallOptions],
     ) -> str: ...
     @overload
     def __call__(  # pyright: ignore[reportOverlappingOverload]
-        self, lines: str, *, n_best: int, terminology: Terminology | None = None, **options: Unpack[CallOptions]
+        self, lines: str, *, n_best: int, terminology: Terminology | None = None, **search: Unpack[CallOptions]
     ) -> list[str]: ...
     @overload
     def __call__(
@@ -162,7 +162,7 @@ class Translator:
         *,
         n_best: None = None,
         terminology: Terminology | None = None,
-        **options: Unpack[CallOptions],
+        **search: Unpack[CallOptions],
     ) -> list[str]: ...
     @overload
     def __call__(
@@ -171,7 +171,7 @@ class Translator:
         *,
         n_best: int,
         terminology: Terminology | None = None,
-        **options: Unpack[CallOptions],
+        **search: Unpack[CallOptions],
     ) -> list[list[str]]: ...
     def __call__(
         self,
@@ -179,7 +179,7 @@ class Translator:
         *,
         n_best: int | None = None,
         terminology: Terminology | None = None,
-        **options: Unpack[CallOptions],
+        **search: Unpack[CallOptions],
     ) -> str | list[str] | list[list[str]]:
         """Returns one translation per line, in order; an empty line stays empty.
 
@@ -192,14 +192,14 @@ class Translator:
             lines: Line of text, or a list of lines.
             n_best: Number of translations per line. The beam is as wide, unless `beam` says otherwise.
             terminology: Terms and protected spans of these lines, instead of the translator's.
-            **options: Fields of `Search` for these lines alone, e.g. `beam=4`; and `source_language` and
+            **search: Fields of `Search` for these lines alone, e.g. `beam=4`; and `source_language` and
                 `target_language`, which a model of several languages needs.
 
         Raises:
             ConfigError: A field of the search is unknown or invalid, or the target language is missing or unknown.
             TypeError: `lines` is neither a text nor a list of texts.
         """
-        changes = dict[str, Any](options)
+        changes = dict[str, Any](search)
         languages = Languages(**{name: changes.pop(name) for name in LANGUAGES if name in changes})
         changed = changed_search(self._settings.search, changes, n_best)
         translations = self.translations(
