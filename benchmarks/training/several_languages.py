@@ -57,7 +57,7 @@ def scores(model: Path, direction: tuple[str, str], *options: object) -> dict[st
     models = [] if options else [model, "--source-language", source, "--target-language", target]
     printed = command("evaluate", *models, *files, *options, "--bootstrap", 0, "--json")
     printed_scores = json.loads(printed)["systems"][0]["scores"]
-    return {name: score["value"] if isinstance(score, dict) else score for name, score in printed_scores.items()}
+    return {name: score["score"] for name, score in printed_scores.items()}
 
 
 def through_english(model: Path, direction: tuple[str, str], folder: Path) -> dict[str, float]:

@@ -30,8 +30,9 @@ OTHER_FLAGS = {
     "banned": "ban",  # the command line takes files of phrases and kinds separated by commas
     "protected": "protect",
 }
-NO_FLAG = {"directions", 
+NO_FLAG = {
     "limit_ends",  # a language model sets it
+    "directions",  # the model records them
     "search", "terminology", "source_text", "calibration", "length_ratio", "normalize",  # facts and values with fields
     "description",
     "max_source_tokens", "max_target_tokens", "batch_tokens",  # follow from the model; for experiments
