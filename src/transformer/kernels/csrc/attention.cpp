@@ -33,13 +33,13 @@ void attend(const Attention& a, long b, Ahead ahead, const float* query, const T
             long positions, float* weights, long reach, float* out) {
   const int32_t* holders = a.holders ? a.holders + b * a.holders_stride : nullptr;
   const auto row = [=](long s) { return holders ? holders[s] : b; };
-  const Mask last = lanes(a.width - (V - 1) * LANES);
+  const Mask last = tail_mask(a.width - (V - 1) * LANES);
   const auto part = [last](int v) { return !whole && v == V - 1 ? last : static_cast<Mask>(0xffff); };
-  Floats q[R][V];
+  VecF32 q[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) q[r][v] = load(query + r * a.query_stride + v * LANES, part(v)) * spread(a.scale);
+    for (int v = 0; v < V; ++v) q[r][v] = load(query + r * a.query_stride + v * LANES, part(v)) * broadcast(a.scale);
   for (long s = 0; s < positions; s += 4) {
-    Floats dots[R][4];
+    VecF32 dots[R][4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const long place = std::min(s + i, positions - 1);
@@ -47,35 +47,35 @@ void attend(const Attention& a, long b, Ahead ahead, const float* query, const T
       Ahead::ask<V>(key, ahead.keys);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
-        const Floats k = load(key + v * LANES, part(v));
+        const VecF32 k = load(key + v * LANES, part(v));
 #pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) dots[r][i] = v ? multiply_add(q[r][v], k, dots[r][i]) : q[r][v] * k;
+        for (int r = 0; r < R; ++r) dots[r][i] = v ? fmadd(q[r][v], k, dots[r][i]) : q[r][v] * k;
       }
     }
     for (int r = 0; r < R; ++r)
-      store_sums(weights + r * reach + s, dots[r][0], dots[r][1], dots[r][2], dots[r][3]);
+      store_reduce_add4(weights + r * reach + s, dots[r][0], dots[r][1], dots[r][2], dots[r][3]);
   }
   float shares[R];
   for (int r = 0; r < R; ++r)
     shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
   // Vectors accumulated at a time.
-  constexpr int SUMMED = REGISTERS_OF_A_VECTOR == 1 ? V : std::min(V, tile_vectors(R));
+  constexpr int SUMMED = REGISTERS_PER_VECTOR == 1 ? V : std::min(V, nr_vectors(R));
   for (int first = 0; first < V; first += SUMMED) {
-    Floats sums[R][SUMMED] = {};
+    VecF32 sums[R][SUMMED] = {};
     for (long s = 0; s < positions; ++s) {
       const T* own = values + row(s) * a.value_batch + s * a.value_stride;
       if (first == 0) Ahead::ask<V>(own, ahead.values);
 #pragma GCC unroll 8
       for (int v = 0; v < SUMMED; ++v) {
         if (first + v >= V) continue;
-        const Floats value = load(own + (first + v) * LANES, part(first + v));
+        const VecF32 value = load(own + (first + v) * LANES, part(first + v));
 #pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) sums[r][v] = multiply_add(spread(weights[r * reach + s]), value, sums[r][v]);
+        for (int r = 0; r < R; ++r) sums[r][v] = fmadd(broadcast(weights[r * reach + s]), value, sums[r][v]);
       }
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < SUMMED && first + v < V; ++v)
-        store(out + r * a.heads * a.width + (first + v) * LANES, part(first + v), sums[r][v] * spread(shares[r]));
+        store(out + r * a.heads * a.width + (first + v) * LANES, part(first + v), sums[r][v] * broadcast(shares[r]));
   }
 }
 
@@ -143,11 +143,11 @@ extern "C" void transformer_remember(const float* fresh, long stride, void* cach
     for (long h = 0; h < heads; ++h) {
       const long place = b * row_stride + h * head_stride + positions[b] * position_stride;
       for (long e = 0; e < width; e += LANES) {
-        const Floats v = load(fresh + b * stride + h * width + e, lanes(width - e));
+        const VecF32 v = load(fresh + b * stride + h * width + e, tail_mask(width - e));
         if (is_bfloat16)
-          store(static_cast<uint16_t*>(cache) + place + e, lanes(width - e), v);
+          store(static_cast<uint16_t*>(cache) + place + e, tail_mask(width - e), v);
         else
-          store(static_cast<float*>(cache) + place + e, lanes(width - e), v);
+          store(static_cast<float*>(cache) + place + e, tail_mask(width - e), v);
       }
     }
 }

@@ -15,22 +15,22 @@ float inverse(float sum) { return sum > 0 ? 1.0f / sum : sum == 0 ? 0.0f : sum; 
 // Replaces scores by e^(score - maximum), and masked ones by 0. Returns 1 / their sum, or 0 if all are masked. Scores
 // are written up to the next whole vector.
 float exponentials(float* scores, long positions, const bool* mask) {
-  Floats most = spread(NEVER), total = spread(0.0f);
+  VecF32 most = broadcast(NEVER), total = broadcast(0.0f);
   for (long s = 0; s < positions; s += LANES) {
-    Mask m = lanes(positions - s);
-    if (mask) m = are_true(mask + s, m);
-    const Floats found = choose(m, load(scores + s, m), spread(NEVER));
+    Mask m = tail_mask(positions - s);
+    if (mask) m = load_bool_mask(mask + s, m);
+    const VecF32 found = select(m, load(scores + s, m), broadcast(NEVER));
     store(scores + s, 0xffff, found);
-    most = larger(most, found);
+    most = max(most, found);
   }
-  const float largest = largest_of(most);
-  const Floats shift = spread(largest == NEVER ? 0.0f : largest);
+  const float largest = reduce_max(most);
+  const VecF32 shift = broadcast(largest == NEVER ? 0.0f : largest);
   for (long s = 0; s < positions; s += LANES) {
-    const Floats e = exponential(load(scores + s, 0xffff) - shift);
+    const VecF32 e = exp(load(scores + s, 0xffff) - shift);
     store(scores + s, 0xffff, e);
     total = total + e;
   }
-  return inverse(sum_of(total));
+  return inverse(reduce_add(total));
 }
 
 // Length of the shortest prefix that contains all positions that these queries may attend to.

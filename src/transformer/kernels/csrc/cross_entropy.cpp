@@ -19,48 +19,48 @@ struct Row {
 // away and is prefetched.
 template <typename T>
 Row<T> softmax(T* row, float* e, long size, long label, float epsilon, long next) {
-  Floats most = spread(-INFINITY), total = spread(0.0f), all = spread(0.0f);
-  const long whole = size / LANES * LANES;
-  const Mask all_lanes = lanes(LANES), rest = lanes(size - whole);
-  for (long j = 0; j < whole; j += LANES) {
-    const Floats x = load(row + j, all_lanes);
-    most = larger(most, x);
-    all = all + x;
+  VecF32 maxima = broadcast(-INFINITY), exp_sum = broadcast(0.0f), logit_sum = broadcast(0.0f);
+  const long full_columns = size / LANES * LANES;
+  const Mask all_lanes = tail_mask(LANES), tail = tail_mask(size - full_columns);
+  for (long j = 0; j < full_columns; j += LANES) {
+    const VecF32 x = load(row + j, all_lanes);
+    maxima = max(maxima, x);
+    logit_sum = logit_sum + x;
   }
-  if (rest) {
-    const Floats x = load(row + whole, rest);
-    most = choose(rest, larger(most, x), most);
-    all = all + x;
+  if (tail) {
+    const VecF32 x = load(row + full_columns, tail);
+    maxima = select(tail, max(maxima, x), maxima);
+    logit_sum = logit_sum + x;
   }
-  const float largest = largest_of(most);
-  const Floats shift = spread(largest);
-  for (long j = 0; j < whole; j += LANES) {
-    const Floats found = exponential(load(row + j, all_lanes) - shift);
+  const float row_max = reduce_max(maxima);
+  const VecF32 shift = broadcast(row_max);
+  for (long j = 0; j < full_columns; j += LANES) {
+    const VecF32 value = exp(load(row + j, all_lanes) - shift);
     _mm_prefetch(reinterpret_cast<const char*>(row + next + j), _MM_HINT_T1);
-    store(e + j, found);
-    total = total + found;
+    store(e + j, value);
+    exp_sum = exp_sum + value;
   }
-  if (rest) {
-    const Floats found = keep(rest, exponential(load(row + whole, rest) - shift));
-    store(e + whole, found);
-    total = total + found;
+  if (tail) {
+    const VecF32 value = maskz(tail, exp(load(row + full_columns, tail) - shift));
+    store(e + full_columns, value);
+    exp_sum = exp_sum + value;
   }
-  const float chosen = sum_of(load(row + label, lanes(1)));
-  const double sum = sum_of(total), log_z = largest + std::log(sum), plain = log_z - chosen;
-  return {row, e, sum, log_z, {(1 - epsilon) * plain + epsilon * (log_z - sum_of(all) / size), plain}};
+  const float label_logit = reduce_add(load(row + label, tail_mask(1)));
+  const double sum = reduce_add(exp_sum), log_z = row_max + std::log(sum), unsmoothed = log_z - label_logit;
+  return {row, e, sum, log_z, {(1 - epsilon) * unsmoothed + epsilon * (log_z - reduce_add(logit_sum) / size), unsmoothed}};
 }
 
 // Overwrites logits with softmax minus target.
 template <typename T>
 void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
-  const Floats factor = spread(static_cast<float>(1 / row.sum)), share = spread(epsilon / size);
+  const VecF32 factor = broadcast(static_cast<float>(1 / row.sum)), share = broadcast(epsilon / size);
   row.e[label] += (epsilon - 1) * static_cast<float>(row.sum);
   const auto write = [&](long j, Mask m) __attribute__((always_inline)) {
     store(row.logits + j, m, load(row.e + j) * factor - share);
   };
   long j = 0;
-  for (; j + LANES <= size; j += LANES) write(j, lanes(LANES));
-  if (j < size) write(j, lanes(size - j));
+  for (; j + LANES <= size; j += LANES) write(j, tail_mask(LANES));
+  if (j < size) write(j, tail_mask(size - j));
 }
 
 // Same as `to_gradient` for two predictions p and q of one label, plus `weight` times the mean of KL(p || q) and KL(q
@@ -68,46 +68,46 @@ void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
 // logits of p is (p (r - KL(p || q)) + p - q) / 2; for the logits of q, p and q are exchanged.
 template <typename T>
 void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon, float weight) {
-  const Floats of_a = spread(static_cast<float>(1 / a.sum)), of_b = spread(static_cast<float>(1 / b.sum));
-  const Floats shift = spread(static_cast<float>(a.log_z - b.log_z));
-  Floats forward = spread(0.0f), back = spread(0.0f);
+  const VecF32 inverse_a = broadcast(static_cast<float>(1 / a.sum)), inverse_b = broadcast(static_cast<float>(1 / b.sum));
+  const VecF32 shift = broadcast(static_cast<float>(a.log_z - b.log_z));
+  VecF32 kl_a_sums = broadcast(0.0f), kl_b_sums = broadcast(0.0f);
   for (long j = 0; j < size; j += LANES) {
-    const Mask m = lanes(size - j);
-    const Floats p = load(a.e + j) * of_a, q = load(b.e + j) * of_b;
-    const Floats r = load(a.logits + j, m) - load(b.logits + j, m) - shift;
-    forward = choose(m, multiply_add(p, r, forward), forward);
-    back = choose(m, negative_multiply_add(q, r, back), back);
+    const Mask m = tail_mask(size - j);
+    const VecF32 p = load(a.e + j) * inverse_a, q = load(b.e + j) * inverse_b;
+    const VecF32 r = load(a.logits + j, m) - load(b.logits + j, m) - shift;
+    kl_a_sums = select(m, fmadd(p, r, kl_a_sums), kl_a_sums);
+    kl_b_sums = select(m, fnmadd(q, r, kl_b_sums), kl_b_sums);
   }
-  const float kl_a = sum_of(forward), kl_b = sum_of(back);
+  const float kl_a = reduce_add(kl_a_sums), kl_b = reduce_add(kl_b_sums);
   a.losses[0] += 0.25 * weight * (kl_a + kl_b);
   b.losses[0] += 0.25 * weight * (kl_a + kl_b);
-  const Floats half = spread(0.5F * weight), share = spread(epsilon / size);
-  const Floats mean_a = spread(kl_a), mean_b = spread(kl_b);
+  const VecF32 half = broadcast(0.5F * weight), share = broadcast(epsilon / size);
+  const VecF32 kl_a_vector = broadcast(kl_a), kl_b_vector = broadcast(kl_b);
   for (long j = 0; j < size; j += LANES) {
-    const Mask m = lanes(size - j);
-    const Floats p = load(a.e + j) * of_a, q = load(b.e + j) * of_b;
-    const Floats r = load(a.logits + j, m) - load(b.logits + j, m) - shift;
-    const Floats apart = p - q;
-    const Floats da = multiply_add(p, r - mean_a, apart);
-    const Floats db = negative_multiply_subtract(q, r + mean_b, apart);
-    store(a.e + j, multiply_add(half, da, p - share));
-    store(b.e + j, multiply_add(half, db, q - share));
+    const Mask m = tail_mask(size - j);
+    const VecF32 p = load(a.e + j) * inverse_a, q = load(b.e + j) * inverse_b;
+    const VecF32 r = load(a.logits + j, m) - load(b.logits + j, m) - shift;
+    const VecF32 difference = p - q;
+    const VecF32 da = fmadd(p, r - kl_a_vector, difference);
+    const VecF32 db = fnmsub(q, r + kl_b_vector, difference);
+    store(a.e + j, fmadd(half, da, p - share));
+    store(b.e + j, fmadd(half, db, q - share));
   }
   for (const Row<T>& row : {a, b}) {
     row.e[label] += epsilon - 1;
-    for (long j = 0; j < size; j += LANES) store(row.logits + j, lanes(size - j), load(row.e + j));
+    for (long j = 0; j < size; j += LANES) store(row.logits + j, tail_mask(size - j), load(row.e + j));
   }
 }
 
 template <typename T>
-void all_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
+void rows_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
                      double* losses, int threads) {
-  const long side_by_side = weight > 0 ? 2 : 1, next = side_by_side * stride;
-  share((rows + side_by_side - 1) / side_by_side, threads, [=](long task) {
-    const long i = task * side_by_side;
+  const long rows_per_task = weight > 0 ? 2 : 1, next = rows_per_task * stride;
+  share((rows + rows_per_task - 1) / rows_per_task, threads, [=](long task) {
+    const long i = task * rows_per_task;
     float* e = scratch<float, 30>(2 * (size + LANES));
     Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, next);
-    if (side_by_side == 2) {
+    if (rows_per_task == 2) {
       Row<T> other = softmax(logits + (i + 1) * stride, e + size + LANES, size, labels[i + 1], epsilon, next);
       pair_to_gradient(row, other, size, labels[i], epsilon, weight);
       std::copy_n(other.losses, 2, losses + 2 * i + 2);
@@ -129,8 +129,8 @@ extern "C" int transformer_cross_entropy(void* logits, long stride, const int64_
   using namespace transformer;
   if (std::any_of(labels, labels + rows, [size](int64_t label) { return label < 0 || label >= size; })) return 1;
   if (is_bfloat16)
-    all_to_gradient(static_cast<uint16_t*>(logits), stride, labels, rows, size, epsilon, weight, losses, threads);
+    rows_to_gradient(static_cast<uint16_t*>(logits), stride, labels, rows, size, epsilon, weight, losses, threads);
   else
-    all_to_gradient(static_cast<float*>(logits), stride, labels, rows, size, epsilon, weight, losses, threads);
+    rows_to_gradient(static_cast<float*>(logits), stride, labels, rows, size, epsilon, weight, losses, threads);
   return 0;
 }

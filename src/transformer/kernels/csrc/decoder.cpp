@@ -31,7 +31,7 @@ void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, in
   transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normed, threads);
   sublayer(normed, added);
   for (long i = 0; i < rows * width; i += LANES) {
-    const Mask m = lanes(rows * width - i);
+    const Mask m = tail_mask(rows * width - i);
     store(x + i, m, load(x + i, m) + load(added + i, m));
   }
 }

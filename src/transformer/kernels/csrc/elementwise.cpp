@@ -12,31 +12,31 @@ namespace {
 
 constexpr long BLOCK = 4096;  // elements per task of a thread
 
-template <typename T, Floats function(Floats), WithSlope with_slope(Floats)>
-void apply(const T* x, long n, T* out, T* slopes, int threads) {
+template <typename T, VecF32 function(VecF32), WithDerivative with_derivative(VecF32)>
+void apply(const T* x, long n, T* out, T* derivatives, int threads) {
   share((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
     const long start = block * BLOCK;
     for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
-      const Mask m = lanes(n - i);
-      const Floats y = load(x + i, m);
-      if (!slopes) {
+      const Mask m = tail_mask(n - i);
+      const VecF32 y = load(x + i, m);
+      if (!derivatives) {
         store(out + i, m, function(y));
         continue;
       }
-      const auto [value, slope] = with_slope(y);
+      const auto [value, derivative] = with_derivative(y);
       store(out + i, m, value);
-      store(slopes + i, m, slope);
+      store(derivatives + i, m, derivative);
     }
   });
 }
 
 template <typename Y, typename Out>
-void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout& d, int threads) {
+void dropout_all(const void* x, const void* y, long n, void* out, const Dropout& d, int threads) {
   share((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
     const long start = block * BLOCK;
-    const Out* onto = x ? static_cast<const Out*>(x) + start : nullptr;
-    drop_out(onto, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
-             start / DRAWN);
+    const Out* residual = x ? static_cast<const Out*>(x) + start : nullptr;
+    dropout(residual, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
+             start / MASK_BLOCK);
   });
 }
 
@@ -44,54 +44,54 @@ void drop_out_all(const void* x, const void* y, long n, void* out, const Dropout
 template <typename T>
 void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
   constexpr int VECTORS = 4;
-  constexpr long WIDE = VECTORS * LANES;
-  share((columns + WIDE - 1) / WIDE, threads, [=](long block) {
-    const long start = block * WIDE;
-    Floats sums[VECTORS] = {};
-    const long width = std::min(WIDE, columns - start);
+  constexpr long BLOCK_COLUMNS = VECTORS * LANES;
+  share((columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS, threads, [=](long block) {
+    const long start = block * BLOCK_COLUMNS;
+    VecF32 sums[VECTORS] = {};
+    const long width = std::min(BLOCK_COLUMNS, columns - start);
     for (long i = 0; i < rows; ++i)
       for (int v = 0; v < VECTORS; ++v)
         if (v * LANES < width)
-          sums[v] = sums[v] + load(x + i * stride + start + v * LANES, lanes(width - v * LANES));
+          sums[v] = sums[v] + load(x + i * stride + start + v * LANES, tail_mask(width - v * LANES));
     for (int v = 0; v < VECTORS; ++v)
-      if (v * LANES < width) store(out + start + v * LANES, lanes(width - v * LANES), sums[v]);
+      if (v * LANES < width) store(out + start + v * LANES, tail_mask(width - v * LANES), sums[v]);
   });
 }
 
 double sum_of_squares(const float* x, long n) {
   constexpr int VECTORS = 4;
-  Floats sums[VECTORS] = {};
+  VecF32 sums[VECTORS] = {};
   for (long i = 0; i < n; i += VECTORS * LANES)
     for (int v = 0; v < VECTORS; ++v) {
-      const Floats found = load(x + i + v * LANES, lanes(std::max(0L, n - i - v * LANES)));
-      sums[v] = multiply_add(found, found, sums[v]);
+      const VecF32 value = load(x + i + v * LANES, tail_mask(std::max(0L, n - i - v * LANES)));
+      sums[v] = fmadd(value, value, sums[v]);
     }
-  return sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+  return reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 }  // namespace
 }  // namespace transformer
 
-// GELU of x, and its derivatives if `slopes` is not null. `out` may be x.
-extern "C" void transformer_gelu(const void* x, long n, void* out, void* slopes, int is_by_tanh, int is_bfloat16,
+// GELU of x, and its derivatives if `derivatives` is not null. `out` may be x.
+extern "C" void transformer_gelu(const void* x, long n, void* out, void* derivatives, int is_tanh_approximation, int is_bfloat16,
                                  int threads) {
   using namespace transformer;
-  const auto all = [=](auto type) {
+  const auto run = [=](auto type) {
     using T = decltype(type);
-    const auto found = is_by_tanh ? apply<T, gelu_by_tanh, gelu_by_tanh_with_slope> : apply<T, gelu, gelu_with_slope>;
-    found(static_cast<const T*>(x), n, static_cast<T*>(out), static_cast<T*>(slopes), threads);
+    const auto kernel = is_tanh_approximation ? apply<T, gelu_tanh, gelu_tanh_with_derivative> : apply<T, gelu, gelu_with_derivative>;
+    kernel(static_cast<const T*>(x), n, static_cast<T*>(out), static_cast<T*>(derivatives), threads);
   };
-  is_bfloat16 ? all(uint16_t()) : all(float());
+  is_bfloat16 ? run(uint16_t()) : run(float());
 }
 
 // out = x + dropout(y), or dropout(y) if x is null; x has the type of `out`. The dropout probability is levels / 65536.
 extern "C" void transformer_drop_out(const void* x, const void* y, long n, void* out, int y_is_bfloat16,
                                      int out_is_bfloat16, int levels, uint64_t seed, int threads) {
   using namespace transformer;
-  using Half = uint16_t;
-  const auto drop = y_is_bfloat16 ? (out_is_bfloat16 ? drop_out_all<Half, Half> : drop_out_all<Half, float>)
-                                  : (out_is_bfloat16 ? drop_out_all<float, Half> : drop_out_all<float, float>);
-  drop(x, y, n, out, {seed, levels}, threads);
+  using BF16 = uint16_t;
+  const auto kernel = y_is_bfloat16 ? (out_is_bfloat16 ? dropout_all<BF16, BF16> : dropout_all<BF16, float>)
+                                  : (out_is_bfloat16 ? dropout_all<float, BF16> : dropout_all<float, float>);
+  kernel(x, y, n, out, {seed, levels}, threads);
 }
 
 extern "C" void transformer_sum_columns(const void* x, long stride, long rows, long columns, float* out, int is_bfloat16,
@@ -112,11 +112,11 @@ extern "C" double transformer_sum_of_squares(const float* const* vectors, const 
   };
   long blocks = 0;
   for (long i = 0; i < n; ++i) blocks += (sizes[i] + BLOCK - 1) / BLOCK;
-  Block* all = scratch<Block, 17>(blocks);
-  for (long i = 0, place = 0; i < n; ++i)
+  Block* tasks = scratch<Block, 17>(blocks);
+  for (long i = 0, next = 0; i < n; ++i)
     for (long start = 0; start < sizes[i]; start += BLOCK)
-      all[place++] = {vectors[i] + start, std::min(BLOCK, sizes[i] - start)};
+      tasks[next++] = {vectors[i] + start, std::min(BLOCK, sizes[i] - start)};
   double* parts = scratch<double, 13>(blocks);
-  share(blocks, threads, [=](long i) { parts[i] = sum_of_squares(all[i].from, all[i].size); });
+  share(blocks, threads, [=](long i) { parts[i] = sum_of_squares(tasks[i].from, tasks[i].size); });
   return std::accumulate(parts, parts + blocks, 0.0);
 }

@@ -41,7 +41,7 @@ struct Head {
     const long n = a.queries * even(a.positions), number = batch * a.heads + head;
     if (!a.levels) return weights<T>();
     T* used = scratch<T, 22>(n);
-    drop_out<T, T>(nullptr, weights<T>(), n, used, {a.seed, a.levels}, number * ((n + DRAWN - 1) / DRAWN));
+    dropout<T, T>(nullptr, weights<T>(), n, used, {a.seed, a.levels}, number * ((n + MASK_BLOCK - 1) / MASK_BLOCK));
     return used;
   }
   const bool* mask(long query) const {
@@ -52,39 +52,39 @@ struct Head {
 // softmax(scale * scores) of one row; zeros if all positions are masked.
 template <typename T>
 void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
-  Floats most = spread(NEVER), total = spread(0.0f);
+  VecF32 most = broadcast(NEVER), total = broadcast(0.0f);
   for (long s = 0; s < n; s += LANES) {
-    Mask m = lanes(n - s);
-    if (mask) m = are_true(mask + s, m);
-    const Floats found = choose(m, load(scores + s, m) * spread(scale), spread(NEVER));
+    Mask m = tail_mask(n - s);
+    if (mask) m = load_bool_mask(mask + s, m);
+    const VecF32 found = select(m, load(scores + s, m) * broadcast(scale), broadcast(NEVER));
     store(scores + s, found);
-    most = larger(found, most);  // this operand order ignores NaN, which reappears in the sum
+    most = max(found, most);  // this operand order ignores NaN, which reappears in the sum
   }
-  const float largest = largest_of(most);
-  const Floats shift = spread(largest == NEVER ? 0.0f : largest);
+  const float largest = reduce_max(most);
+  const VecF32 shift = broadcast(largest == NEVER ? 0.0f : largest);
   for (long s = 0; s < n; s += LANES) {
-    const Floats e = exponential(load(scores + s) - shift);
+    const VecF32 e = exp(load(scores + s) - shift);
     store(scores + s, e);
     total = total + e;
   }
-  const float sum = sum_of(total);
-  const Floats factor = spread(sum == 0 ? 0.0f : 1.0f / sum);
+  const float sum = reduce_add(total);
+  const VecF32 factor = broadcast(sum == 0 ? 0.0f : 1.0f / sum);
   for (long s = 0; s < n; s += LANES)
-    store(weights + s, lanes(even(n) - s), load(scores + s) * factor);
+    store(weights + s, tail_mask(even(n) - s), load(scores + s) * factor);
 }
 
 // The gradient of the scores: scale * (u du - w * sum of u du), with weights w, weights after dropout u, and the
 // gradient du of u. Without dropout u is w; with it, u du is w times the gradient of w.
 template <typename T>
 void softmax_gradient(const T* weights, const T* used, const float* d_used, float scale, long n, T* d_scores) {
-  Floats total = spread(0.0f);
+  VecF32 total = broadcast(0.0f);
   for (long s = 0; s < n; s += LANES)
-    total = multiply_add(load(used + s, lanes(n - s)), load(d_used + s, lanes(n - s)), total);
-  const Floats mean = spread(sum_of(total)), factor = spread(scale);
+    total = fmadd(load(used + s, tail_mask(n - s)), load(d_used + s, tail_mask(n - s)), total);
+  const VecF32 mean = broadcast(reduce_add(total)), factor = broadcast(scale);
   for (long s = 0; s < n; s += LANES) {
-    const Floats own = load(used + s, lanes(n - s)) * load(d_used + s, lanes(n - s));
-    const Floats found = negative_multiply_add(load(weights + s, lanes(n - s)), mean, own);
-    store(d_scores + s, lanes(even(n) - s), found * factor);
+    const VecF32 own = load(used + s, tail_mask(n - s)) * load(d_used + s, tail_mask(n - s));
+    const VecF32 found = fnmadd(load(weights + s, tail_mask(n - s)), mean, own);
+    store(d_scores + s, tail_mask(even(n) - s), found * factor);
   }
 }
 

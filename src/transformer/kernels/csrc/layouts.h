@@ -16,19 +16,19 @@ constexpr long AHEAD = 16;            // prefetch distance in units
 struct Float32 {
   using Input = float;
   static constexpr long INPUTS = 1, PARTS = 1;
-  static Floats multiply(Floats sum, const char* a, Ints b) {
+  static VecF32 multiply(VecF32 sum, const char* a, VecI32 b) {
     float x;
     std::memcpy(&x, a, 4);
-    return multiply_add(spread(x), as_floats(b), sum);
+    return fmadd(broadcast(x), bitcast_f32(b), sum);
   }
-  static Floats add(Floats sum, Ints units) { return sum + as_floats(units); }
+  static VecF32 add(VecF32 sum, VecI32 units) { return sum + bitcast_f32(units); }
 };
 
 struct Bfloat16 {
   using Input = uint16_t;
   static constexpr long INPUTS = 2, PARTS = 1;
-  static Floats multiply(Floats sum, const char* a, Ints b) { return add_pair_products(sum, a, b); }
-  static Floats add(Floats sum, Ints units) {
+  static VecF32 multiply(VecF32 sum, const char* a, VecI32 b) { return dot_bf16_pairs(sum, a, b); }
+  static VecF32 add(VecF32 sum, VecI32 units) {
     constexpr uint16_t ONES[2] = {0x3f80, 0x3f80};
     return multiply(sum, reinterpret_cast<const char*>(ONES), units);
   }
@@ -38,41 +38,41 @@ struct Bfloat16 {
 struct Float32AsThree {
   using Input = float;
   static constexpr long INPUTS = 2, PARTS = 3;
-  static Floats add(Floats sum, Ints units) { return Bfloat16::add(sum, units); }
+  static VecF32 add(VecF32 sum, VecI32 units) { return Bfloat16::add(sum, units); }
 };
 
 // Returns sixteen units of neighbouring columns. The inputs are in row `first` and, for bfloat16, the row after it.
-Ints units_across(Float32, const float* first, long, bool, Mask m) { return as_ints(load(first, m)); }
+VecI32 units_across(Float32, const float* first, long, bool, Mask m) { return bitcast_i32(load(first, m)); }
 
 template <typename T>
-Ints halves(const T* row, Mask m);
+VecI32 halves(const T* row, Mask m);
 template <>
-Ints halves(const uint16_t* row, Mask m) {
-  return load_halves(row, m);
+VecI32 halves(const uint16_t* row, Mask m) {
+  return load_bf16_bits(row, m);
 }
 template <>
-Ints halves(const float* row, Mask m) {
-  return to_halves(load(row, m));
+VecI32 halves(const float* row, Mask m) {
+  return to_bf16_bits(load(row, m));
 }
 
 template <typename T>
-Ints units_across(Bfloat16, const T* first, long stride, bool has_second, Mask m) {
-  const Ints low = halves(first, m);
+VecI32 units_across(Bfloat16, const T* first, long stride, bool has_second, Mask m) {
+  const VecI32 low = halves(first, m);
   return has_second ? bits_or(low, shift_left(halves(first + stride, m), 16)) : low;
 }
 
 // Packs the units of whole vectors of columns from two rows. Same as `units_across`, but without a mask.
 void interleave(const uint16_t* row, long stride, long columns, char* to) {
-  for (long v = 0; v < columns; v += LANES) store_ints(to + 4 * v, pairs_across(row + v, row + stride + v));
+  for (long v = 0; v < columns; v += LANES) store_i32(to + 4 * v, interleave_bf16_rows(row + v, row + stride + v));
 }
 
 // Returns the units of one column for the n inputs that start at `from`.
-Ints units_along(Float32, const float* from, long n) { return as_ints(load(from, lanes(n))); }
+VecI32 units_along(Float32, const float* from, long n) { return bitcast_i32(load(from, tail_mask(n))); }
 
-Ints units_along(Bfloat16, const uint16_t* from, long n) { return load_pairs(from, n); }
+VecI32 units_along(Bfloat16, const uint16_t* from, long n) { return load_bf16_pairs(from, n); }
 
-Ints units_along(Bfloat16, const float* from, long n) {
-  return to_pairs(load(from, lanes(n)), n > LANES ? load(from + LANES, lanes(n - LANES)) : spread(0.0f));
+VecI32 units_along(Bfloat16, const float* from, long n) {
+  return to_bf16_pairs(load(from, tail_mask(n)), n > LANES ? load(from + LANES, tail_mask(n - LANES)) : broadcast(0.0f));
 }
 
 // Prefetches elements that are packed soon.
@@ -98,8 +98,8 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
             continue;
           }
         for (long v = 0; v < std::min(panel, width - start); v += LANES)
-          store_ints(own + 4 * v, units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
-                                               u * P::INPUTS < inner ? lanes(width - start - v) : 0));
+          store_i32(own + 4 * v, units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
+                                               u * P::INPUTS < inner ? tail_mask(width - start - v) : 0));
       }
     }
     return;
@@ -120,22 +120,22 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
         for (long i = 0; i < P::INPUTS; ++i)
           prefetch(from + std::min(inner - 1, (u + AHEAD) * P::INPUTS + i) * stride + start, panel);
         for (long v = 0; v < filled; v += LANES)
-          store_ints(own + 4 * (u * panel + v),
+          store_i32(own + 4 * (u * panel + v),
                      units_across(P(), from + u * P::INPUTS * stride + start + v, stride, u * P::INPUTS + 1 < inner,
-                                  u * P::INPUTS < inner ? lanes(std::clamp(width - start - v, 0L, LANES)) : 0));
+                                  u * P::INPUTS < inner ? tail_mask(std::clamp(width - start - v, 0L, LANES)) : 0));
       }
       continue;
     }
     for (long v = 0; v < filled; v += LANES)
       for (long u = first_unit; u < end_unit; u += LANES) {
-        Ints found[16];
+        VecI32 found[16];
         for (long i = 0; i < 16; ++i)
           found[i] = start + v + i < width
                          ? units_along(P(), from + (start + v + i) * stride + u * P::INPUTS, inner - u * P::INPUTS)
-                         : spread_int(0);
+                         : broadcast_i32(0);
         transpose(found);
         for (long i = 0; i < std::min(LANES, end_unit - u); ++i)
-          store_ints(own + 4 * ((u + i) * panel + v), found[i]);
+          store_i32(own + 4 * ((u + i) * panel + v), found[i]);
       }
   }
 }
@@ -144,12 +144,12 @@ void lay_out(const T* from, long stride, bool is_along, const Piece& piece, char
 // bytes apart. Whole lines are read at once, because lines at distances of a power of two map to the same L1 set and
 // would be evicted before a second read.
 void lay_out_lines(const uint16_t* from, long stride, char* to, long apart) {
-  Ints low[16], high[16];
-  for (long i = 0; i < 16; ++i, from += 2 * stride) pairs_across(from, from + stride, low[i], high[i]);
+  VecI32 low[16], high[16];
+  for (long i = 0; i < 16; ++i, from += 2 * stride) interleave_bf16_rows(from, from + stride, low[i], high[i]);
   transpose(low);
-  for (long i = 0; i < 16; ++i) store_ints(to + i * apart, low[i]);
+  for (long i = 0; i < 16; ++i) store_i32(to + i * apart, low[i]);
   transpose(high);
-  for (long i = 0; i < 16; ++i) store_ints(to + (16 + i) * apart, high[i]);
+  for (long i = 0; i < 16; ++i) store_i32(to + (16 + i) * apart, high[i]);
 }
 
 // Packs `rows` rows, `apart` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
@@ -167,20 +167,20 @@ void lay_out_rows(const T* from, long stride, bool is_transposed, long inner, lo
           continue;
         }
       const long width = std::min(LANES, rows - start);
-      Ints found[16];
+      VecI32 found[16];
       if (is_transposed) {
         for (long i = 0; i < 16; ++i) {
           const long input = first + i * P::INPUTS;
           found[i] = input < inner
-                         ? units_across(P(), from + input * stride + start, stride, input + 1 < inner, lanes(width))
-                         : spread_int(0);
+                         ? units_across(P(), from + input * stride + start, stride, input + 1 < inner, tail_mask(width))
+                         : broadcast_i32(0);
         }
         transpose(found);
       } else {
         for (long i = 0; i < width; ++i) found[i] = units_along(P(), from + (start + i) * stride + first, inner - first);
       }
       for (long i = 0; i < width; ++i)
-        store_ints(to + (start + i) * apart + 4 * u, found[i]);
+        store_i32(to + (start + i) * apart + 4 * u, found[i]);
     }
 }
 

@@ -102,7 +102,7 @@ struct Sums {
   float* row_sums;  // output for the sums of A's rows, or null
   float* waiting;
 
-  Floats bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : spread(0.0f); }
+  VecF32 bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : broadcast(0.0f); }
 
   // Prefetches the operands of the epilogue and its destination, whose rows lie far apart. T is the element type of a
   // gate.
@@ -122,33 +122,33 @@ struct Sums {
 // Applies ReLU and the gate to row i, columns from j on. T is the element type of the gate. A call would spill the
 // tile's registers, so this is always inlined.
 template <typename T>
-__attribute__((always_inline)) inline Floats bent(Floats y, const Finish& f, long i, long j, Mask m) {
-  if (f.is_rectified) y = larger(spread(0.0f), y);  // this operand order preserves NaN
+__attribute__((always_inline)) inline VecF32 bent(VecF32 y, const Finish& f, long i, long j, Mask m) {
+  if (f.is_rectified) y = max(broadcast(0.0f), y);  // this operand order preserves NaN
   if (!f.gate) return y;
-  const Floats gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
+  const VecF32 gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
   if (f.is_slope) return y * gate;
-  return keep(is_above_or_nan(gate, spread(0.0f)), y * spread(f.factor));
+  return maskz(cmp_nle(gate, broadcast(0.0f)), y * broadcast(f.factor));
 }
 
 // Applies the epilogue, except for the bias, to row i, columns from j on, after the last part of the inner axis.
 template <typename T>
-__attribute__((always_inline)) inline Floats finished(const Sums& s, Floats y, long i, long j, Mask m) {
+__attribute__((always_inline)) inline VecF32 finished(const Sums& s, VecF32 y, long i, long j, Mask m) {
   if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
   return s.is_bent ? bent<T>(y, s.finish, i, j, m) : y;
 }
 
 template <typename T>
-__attribute__((always_inline)) inline void write(const Sums& s, Floats sum, long i, long j, Mask m) {
+__attribute__((always_inline)) inline void write(const Sums& s, VecF32 sum, long i, long j, Mask m) {
   const long place = i * s.stride + j;
-  const Floats y = finished<T>(s, sum, i, j, m);
+  const VecF32 y = finished<T>(s, sum, i, j, m);
   s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m, y) : store(static_cast<float*>(s.c) + place, m, y);
 }
 
 // Writes sums plus bias, without any other epilogue, for whole vectors of columns.
 template <int VECTORS, int R>
-__attribute__((always_inline)) inline void write_plain(const Sums& s, const Floats (&sums)[R][VECTORS], long i, long j) {
-  Floats bias[VECTORS];
-  for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, lanes(LANES));
+__attribute__((always_inline)) inline void write_plain(const Sums& s, const VecF32 (&sums)[R][VECTORS], long i, long j) {
+  VecF32 bias[VECTORS];
+  for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, tail_mask(LANES));
   const long first = i * s.stride + j;
   if (!s.c_is_bfloat16) {
     float* to = static_cast<float*>(s.c) + first;
@@ -163,9 +163,9 @@ __attribute__((always_inline)) inline void write_plain(const Sums& s, const Floa
   for (int r = 0; r < R; ++r, to += s.stride) {
 #pragma GCC unroll 4
     for (int v = 0; v + 1 < VECTORS; v += 2)
-      store_ints(to + v * LANES, to_pairs(sums[r][v] + bias[v], sums[r][v + 1] + bias[v + 1]));
+      store_i32(to + v * LANES, to_bf16_pairs(sums[r][v] + bias[v], sums[r][v + 1] + bias[v + 1]));
     constexpr int LAST = VECTORS - 1;
-    if (VECTORS % 2) store(to + LAST * LANES, lanes(LANES), sums[r][LAST] + bias[LAST]);
+    if (VECTORS % 2) store(to + LAST * LANES, tail_mask(LANES), sums[r][LAST] + bias[LAST]);
   }
 }
 
@@ -173,21 +173,21 @@ __attribute__((always_inline)) inline void write_plain(const Sums& s, const Floa
 template <typename P, long PANEL, int VECTORS, int R>
 void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting,
               Wanted& wanted) {
-  Floats sums[R][VECTORS];
+  VecF32 sums[R][VECTORS];
   Mask m[VECTORS];
-  for (int v = 0; v < VECTORS; ++v) m[v] = lanes(std::clamp(s.columns - j - v * LANES, 0L, LANES));
+  for (int v = 0; v < VECTORS; ++v) m[v] = tail_mask(std::clamp(s.columns - j - v * LANES, 0L, LANES));
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
-      sums[r][v] = s.is_first ? spread(0.0f) : load(waiting + r * PANEL + v * LANES);
+      sums[r][v] = s.is_first ? broadcast(0.0f) : load(waiting + r * PANEL + v * LANES);
   if (s.is_last) s.ask_ahead<typename P::Input>(R, i, j, PANEL, !s.c_is_bfloat16);
   const auto multiply_unit = [&]() __attribute__((always_inline)) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v)
-        sums[r][v] = P::multiply(sums[r][v], a + r * row, load_ints(b + v * 64));
+        sums[r][v] = P::multiply(sums[r][v], a + r * row, load_i32(b + v * 64));
     a += 4, b += 4 * PANEL;
   };
   // If as many rows are prefetched as the tile has, all their lines are. Otherwise one line per row is, for as many
@@ -208,7 +208,7 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
-    const Floats bias = s.bias(column, m[v]);
+    const VecF32 bias = s.bias(column, m[v]);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       if (s.is_last)
@@ -243,8 +243,8 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
 template <typename P>
 struct ByVectors {
   using Input = P;
-  static constexpr long ROWS = TILE_ROWS, UNITS = 1, INPUTS = P::INPUTS, LONGEST = DEPTH, HELD = HELD_BYTES;
-  static constexpr long SHORT = (800 << 10) / (4 * LANES * TILE_VECTORS), OF_COLUMNS = HELD, LEAST_PANELS = 1, WORTH_SHARING = 4;
+  static constexpr long ROWS = MR, UNITS = 1, INPUTS = P::INPUTS, LONGEST = KC, HELD = L2_BLOCK_BYTES;
+  static constexpr long SHORT = (800 << 10) / (4 * LANES * NR_VECTORS), OF_COLUMNS = HELD, LEAST_PANELS = 1, WORTH_SHARING = 4;
   static constexpr long SWATH = 192;  // what is read and written for it stays in the L1 cache
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
@@ -307,24 +307,24 @@ struct ByTiles {
   void finish(long rows) {
     const long last = std::min(end, next + rows);
     if (next == last) return;
-    const Mask left = lanes(of.columns - column), right = lanes(std::max(0L, of.columns - column - LANES));
-    const Floats left_bias = of.bias(column, left), right_bias = of.bias(column + LANES, right);
+    const Mask left = tail_mask(of.columns - column), right = tail_mask(std::max(0L, of.columns - column - LANES));
+    const VecF32 left_bias = of.bias(column, left), right_bias = of.bias(column + LANES, right);
     const bool passes_on = of.passes_on && of.columns - column >= COLUMNS;
     for (; next < last; ++next, from += COLUMNS) {
-      const Floats left_sum = load(from) + left_bias, right_sum = load(from + LANES) + right_bias;
+      const VecF32 left_sum = load(from) + left_bias, right_sum = load(from + LANES) + right_bias;
       if (!passes_on) {
         write<typename P::Input>(of, left_sum, next, column, left);
         if (right) write<typename P::Input>(of, right_sum, next, column + LANES, right);
         continue;
       }
-      const Floats y = finished<typename P::Input>(of, left_sum, next, column, left);
-      const Floats z = finished<typename P::Input>(of, right_sum, next, column + LANES, right);
+      const VecF32 y = finished<typename P::Input>(of, left_sum, next, column, left);
+      const VecF32 z = finished<typename P::Input>(of, right_sum, next, column + LANES, right);
       const long place = next * of.stride + column;
       if (of.c_is_bfloat16) {
-        pass_on(static_cast<uint16_t*>(of.c) + place, to_pairs(y, z));
+        stream_store(static_cast<uint16_t*>(of.c) + place, to_bf16_pairs(y, z));
       } else {
-        pass_on(static_cast<float*>(of.c) + place, as_ints(y));
-        pass_on(static_cast<float*>(of.c) + place + LANES, as_ints(z));
+        stream_store(static_cast<float*>(of.c) + place, bitcast_i32(y));
+        stream_store(static_cast<float*>(of.c) + place + LANES, bitcast_i32(z));
       }
     }
   }
@@ -348,7 +348,7 @@ struct Product {
   const long bytes = 4 * std::max(1L, units);  // of a row or column
   const bool is_whole = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
   const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
-  const bool a_lies_right = READS_ROWS_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
+  const bool a_lies_right = READS_A_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
   const bool is_sum = !to.finish.bias && !to.is_bent && !to.c_is_bfloat16;
   const bool by_inputs = P::GOES_BY_PANELS && !a_lies_right && is_sum && k >= MANY_INPUTS && 4 * m * n <= SMALL;
@@ -391,14 +391,14 @@ struct Product {
     thread.wait();
     const auto add = [=](float* c, const float* first, long apart, long columns) {
       for (long j = 0; j < columns; j += LANES) {
-        const Mask there = lanes(columns - j);
-        Floats sum = spread(0.0f);
+        const Mask there = tail_mask(columns - j);
+        VecF32 sum = broadcast(0.0f);
         for (long i = 0; i < shares; ++i) sum = sum + load(first + i * apart + j, there);
         store(c + j, there, to.finish.is_added ? sum + load(c + j, there) : sum);
       }
     };
-    thread.share(blocks(m, TILE_ROWS), [=](long block) {
-      for (long r = block * TILE_ROWS; r < std::min(m, (block + 1) * TILE_ROWS); ++r)
+    thread.share(blocks(m, MR), [=](long block) {
+      for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
         add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
       if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
     }, true);
@@ -473,9 +473,9 @@ struct Product {
   // Returns the number of rows per group: few enough for the number of tasks and for the cache that holds packed rows,
   // and such that groups have similar sizes.
   long rows_of_group(long all, long panels) const {
-    const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), LEAST_ROWS) * LEAST_ROWS;
-    if (by_panels) return std::clamp(suffice, LEAST_ROWS, GROUP);
-    const long most = std::clamp(std::min(suffice, P::HELD / bytes), LEAST_ROWS, GROUP);
+    const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), MIN_MC) * MIN_MC;
+    if (by_panels) return std::clamp(suffice, MIN_MC, GROUP);
+    const long most = std::clamp(std::min(suffice, P::HELD / bytes), MIN_MC, GROUP);
     const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
     const long rows = std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
     // If A is transposed, rows in the same cache lines are packed together: a few rows more would make packing take
@@ -505,12 +505,12 @@ struct Product {
   void sum_rows(const char* rows, long first, long end) const {
     constexpr long AT_ONCE = 4;
     for (; first < end; ++first, rows += row) {
-      Floats sums[AT_ONCE] = {};
+      VecF32 sums[AT_ONCE] = {};
       for (long u = 0; u < units; u += LANES) {
-        Floats& sum = sums[u / LANES % AT_ONCE];
-        sum = Input::add(sum, load_ints(rows + 4 * u));
+        VecF32& sum = sums[u / LANES % AT_ONCE];
+        sum = Input::add(sum, load_i32(rows + 4 * u));
       }
-      const float found = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
+      const float found = reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
       to.row_sums[first] = to.finish.is_added ? to.row_sums[first] + found : found;
     }
   }
@@ -567,7 +567,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     s.finish.is_added = from > 0 || finish->is_added;
     s.is_bent = s.finish.is_rectified || s.finish.gate;
     s.is_plain = !s.is_bent && !s.finish.is_added;
-    constexpr int WIDE = TILE_VECTORS, NARROW = std::min(2, WIDE);
+    constexpr int WIDE = NR_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
     const auto matrices =
         by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, VECTORS_OF_TILES> : matmul<ByTiles<Float32AsThree>, VECTORS_OF_TILES>

@@ -8,24 +8,24 @@ namespace transformer {
 namespace {
 
 void add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long width, float* out) {
-  Floats sum = spread(0.0f), squares = spread(0.0f);
+  VecF32 sum = broadcast(0.0f), square_sums = broadcast(0.0f);
   for (long k = 0; k < width; k += LANES) {
-    const Mask m = lanes(width - k);
-    const Floats v = y ? load(x + k, m) + load(y + k, m) : load(x + k, m);
+    const Mask m = tail_mask(width - k);
+    const VecF32 v = y ? load(x + k, m) + load(y + k, m) : load(x + k, m);
     store(out + k, m, v);
     sum = sum + v;
   }
-  const Floats mean = spread(sum_of(sum) / width);
+  const VecF32 mean = broadcast(reduce_add(sum) / width);
   for (long k = 0; k < width; k += LANES) {
-    const Mask m = lanes(width - k);
-    const Floats d = keep(m, load(out + k, m) - mean);
-    squares = multiply_add(d, d, squares);
+    const Mask m = tail_mask(width - k);
+    const VecF32 d = maskz(m, load(out + k, m) - mean);
+    square_sums = fmadd(d, d, square_sums);
   }
-  const Floats factor = spread(1.0f / std::sqrt(sum_of(squares) / width + eps));
+  const VecF32 inverse_std = broadcast(1.0f / std::sqrt(reduce_add(square_sums) / width + eps));
   for (long k = 0; k < width; k += LANES) {
-    const Mask m = lanes(width - k);
-    const Floats d = (load(out + k, m) - mean) * factor;
-    store(out + k, m, multiply_add(d, load(alpha + k, m), load(beta + k, m)));
+    const Mask m = tail_mask(width - k);
+    const VecF32 d = (load(out + k, m) - mean) * inverse_std;
+    store(out + k, m, fmadd(d, load(alpha + k, m), load(beta + k, m)));
   }
 }
 

@@ -19,34 +19,34 @@ constexpr long FEWEST_FOR_THREE = 48;  // minimum rows of float32 for which weig
 
 struct Float32 {
   using Input = float;
-  using Sum = Floats;
+  using Sum = VecF32;
   static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // minimum number of rows for AMX
   static constexpr Numbers NUMBERS = Numbers::three_bfloat16;
   using Number = float;
-  static constexpr int REGISTERS = REGISTERS_OF_A_TILE;
+  static constexpr int REGISTERS = ACCUMULATOR_REGISTERS;
   static Sum multiply(Sum sum, const float* x, const char* w) {
-    return multiply_add(spread(*x), as_floats(load_ints(w)), sum);
+    return fmadd(broadcast(*x), bitcast_f32(load_i32(w)), sum);
   }
 };
 
 struct Bfloat16 {
   using Input = uint16_t;
-  using Sum = Floats;
+  using Sum = VecF32;
   static constexpr long GROUP = 2, TILED_FROM = 1;
   static constexpr Numbers NUMBERS = Numbers::bfloat16;
   using Number = float;
-  static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
-  static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return add_pair_products(sum, x, load_ints(w)); }
+  static constexpr int REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
+  static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return dot_bf16_pairs(sum, x, load_i32(w)); }
 };
 
 struct Int8 {
-  using Input = Byte;
-  using Sum = Ints;
+  using Input = QuantizedInput;
+  using Sum = VecI32;
   static constexpr long GROUP = 4, TILED_FROM = FEWEST_FOR_TILES;
   static constexpr Numbers NUMBERS = Numbers::int8;
   using Number = int32_t;
-  static constexpr int REGISTERS = REGISTERS_OF_A_MIXED_TILE;
-  static Sum multiply(Sum sum, const Byte* x, const char* w) { return add_four_products(sum, x, w); }
+  static constexpr int REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
+  static Sum multiply(Sum sum, const QuantizedInput* x, const char* w) { return dot_i8_quads(sum, x, w); }
 };
 
 // Converts x to the operands of the instructions: unchanged, rounded, or quantized to bytes with an offset of 128.
@@ -54,8 +54,8 @@ const float* prepare(const float* x, long, long, float*, float*, Float32) { retu
 
 const uint16_t* prepare(const float* x, long inner, long padded, uint16_t* room, float*, Bfloat16) {
   for (long k = 0; k < padded; k += LANES) {
-    const Floats v = load(x + k, lanes(std::max(0L, inner - k)));
-    store(room + k, lanes(padded - k), v);
+    const VecF32 v = load(x + k, tail_mask(std::max(0L, inner - k)));
+    store(room + k, tail_mask(padded - k), v);
   }
   return room;
 }
@@ -67,38 +67,38 @@ const uint16_t* prepare(const uint16_t* x, long inner, long padded, uint16_t* ro
 }
 
 template <typename T>
-const Byte* prepare(const T* x, long inner, long padded, Byte* room, float* unit, Int8) {
-  Floats most = spread(0.0f);
+const QuantizedInput* prepare(const T* x, long inner, long padded, QuantizedInput* room, float* unit, Int8) {
+  VecF32 most = broadcast(0.0f);
   Mask nan = 0;  // a maximum ignores NaN
   for (long k = 0; k < inner; k += LANES) {
-    const Floats v = load(x + k, lanes(inner - k));
-    most = larger(most, absolute(v));
-    nan |= bits_of(is_nan(v));
+    const VecF32 v = load(x + k, tail_mask(inner - k));
+    most = max(most, abs(v));
+    nan |= movemask(is_nan(v));
   }
-  const float largest = largest_of(most);
+  const float largest = reduce_max(most);
   *unit = nan || std::isinf(largest) ? std::nanf("") : largest / 127.0f;
   const float per_unit = 127.0f / largest;  // infinite if all are (almost) zero
-  const Floats factor = spread(std::isfinite(per_unit) ? per_unit : 0.0f);
+  const VecF32 factor = broadcast(std::isfinite(per_unit) ? per_unit : 0.0f);
   for (long k = 0; k < padded; k += LANES) {
-    const Floats v = load(x + k, lanes(std::max(0L, inner - k))) * factor;
-    store_bytes(room + k, lanes(padded - k), to_ints(v));
+    const VecF32 v = load(x + k, tail_mask(std::max(0L, inner - k))) * factor;
+    store_quantized(room + k, tail_mask(padded - k), convert_to_i32(v));
   }
   return room;
 }
 
 // Multiplies a vector of sums by the scales of its row and columns and adds the bias.
-Floats finish(Floats sum, const Matrix& w, long column, float) {
+VecF32 finish(VecF32 sum, const Matrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
 }
 
-Floats finish(Ints sum, const Matrix& w, long column, float unit) {
-  const Floats whole = to_floats(BYTES_ARE_AROUND_128 ? subtract_ints(sum, load_ints(w.offsets + column)) : sum);
-  const Floats scale = load(w.scales + column) * spread(unit);
-  return w.bias ? multiply_add(whole, scale, load(w.bias + column)) : whole * scale;
+VecF32 finish(VecI32 sum, const Matrix& w, long column, float unit) {
+  const VecF32 whole = convert_to_f32(HAS_ZERO_POINT_128 ? sub_i32(sum, load_i32(w.offsets + column)) : sum);
+  const VecF32 scale = load(w.scales + column) * broadcast(unit);
+  return w.bias ? fmadd(whole, scale, load(w.bias + column)) : whole * scale;
 }
 
-Floats load_sums(const float* x) { return load(x); }
-Ints load_sums(const int32_t* x) { return load_ints(x); }
+VecF32 load_sums(const float* x) { return load(x); }
+VecI32 load_sums(const int32_t* x) { return load_i32(x); }
 
 }  // namespace
 }  // namespace transformer

@@ -18,11 +18,11 @@ namespace {
 constexpr long AT_ONCE = 1024;     // rows of float32 that are split before they are multiplied
 constexpr long MOST_INPUTS = 512;  // of these rows, summed before the next inputs are split
 
-template <Floats function(Floats), typename Y>
+template <VecF32 function(VecF32), typename Y>
 void apply(const float* sums, int rows, long width, Y* y, long stride) {
   for (; rows; --rows, sums += PANEL, y += stride)
     for (long column = 0; column < width; column += LANES)
-      store(y + column, lanes(width - column), function(load(sums + column)));
+      store(y + column, tail_mask(width - column), function(load(sums + column)));
 }
 
 // Applies the activation to R rows of a panel. The sums are read from memory, because accumulators may fill all
@@ -32,14 +32,14 @@ void activate(const float* sums, int rows, long width, Y* y, long stride, int ac
   constexpr bool IS_ROUNDED = std::is_same_v<Y, uint16_t>;
   switch (activation) {
     case 1: return apply<relu>(sums, rows, width, y, stride);
-    case 2: return apply<IS_ROUNDED ? rough_silu : silu>(sums, rows, width, y, stride);
-    case 3: return apply<IS_ROUNDED ? rough_gelu : gelu>(sums, rows, width, y, stride);
-    case 4: return apply<IS_ROUNDED ? rough_gelu_by_tanh : gelu_by_tanh>(sums, rows, width, y, stride);
+    case 2: return apply<IS_ROUNDED ? approx_silu : silu>(sums, rows, width, y, stride);
+    case 3: return apply<IS_ROUNDED ? approx_gelu : gelu>(sums, rows, width, y, stride);
+    case 4: return apply<IS_ROUNDED ? approx_gelu_tanh : gelu_tanh>(sums, rows, width, y, stride);
   }
 }
 
 // Distance in bytes between two vectors of a panel's columns, in the weights of a group.
-constexpr long bytes_apart(long groups) { return STRIP < PANEL ? groups * LANES * 4 : LANES * 4; }
+constexpr long bytes_apart(long groups) { return COLUMN_BLOCK < PANEL ? groups * LANES * 4 : LANES * 4; }
 
 // Multiplies R rows by V vectors of a panel's columns, starting at `column`. Sums that need further processing are
 // stored in `aside`. One line per group is prefetched from `ahead` on, because memory beyond the L2 cache is slower
@@ -50,7 +50,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
   const long groups = blocks(w.inner, P::GROUP), apart = bytes_apart(groups);
   const char* weight = w.weight + column / PANEL * PANEL * groups * 4 + column % PANEL / LANES * apart;
   typename P::Sum sums[R][V] = {};
-  for (long g = 0; g < groups; ++g, weight += STRIP * 4) {
+  for (long g = 0; g < groups; ++g, weight += COLUMN_BLOCK * 4) {
     _mm_prefetch(ahead + g * 64, _MM_HINT_T1);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
@@ -63,11 +63,11 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
     if (column >= w.columns) break;
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      const Floats sum = finish(sums[r][v], w, column, units ? units[r] : 0.0f);
+      const VecF32 sum = finish(sums[r][v], w, column, units ? units[r] : 0.0f);
       if (aside)
         store(aside + r * PANEL + v * LANES, sum);
       else
-        store(y + r * w.columns + column, lanes(w.columns - column), sum);
+        store(y + r * w.columns + column, tail_mask(w.columns - column), sum);
     }
   }
 }
@@ -76,7 +76,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 template <typename P, int R, typename Y>
 void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, Y* y,
               const PartRanking* ranking, long row, const char* ahead) {
-  constexpr int V = tile_vectors(R, P::REGISTERS);
+  constexpr int V = nr_vectors(R, P::REGISTERS);
   const long width = std::min(PANEL, w.columns - first);
   alignas(64) float aside[R * PANEL];
   float* own = w.activation || ranking ? aside : nullptr;
@@ -92,7 +92,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 template <typename P, typename Y>
 void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
                   Y* y, const PartRanking* ranking) {
-  constexpr long most = std::min(TILE_ROWS, P::REGISTERS / REGISTERS_OF_A_VECTOR);
+  constexpr long most = std::min(MR, P::REGISTERS / REGISTERS_PER_VECTOR);
   const long all = blocks(rows, most), groups = blocks(w.inner, P::GROUP);
   const char* weight = w.weight + panel * PANEL * groups * 4;
   const bool has_next = panel + 1 < blocks(w.columns, PANEL);
@@ -252,8 +252,8 @@ template <typename T>
 void look_up(const Matrix& w, long column, float factor, float* out) {
   constexpr long per_group = 4 / sizeof(T);
   const long groups = (w.inner + per_group - 1) / per_group;
-  const char* group = w.weight + (column / STRIP * groups * STRIP + column % STRIP) * 4;
-  for (long k = 0; k < w.inner; k += per_group, group += STRIP * 4)
+  const char* group = w.weight + (column / COLUMN_BLOCK * groups * COLUMN_BLOCK + column % COLUMN_BLOCK) * 4;
+  for (long k = 0; k < w.inner; k += per_group, group += COLUMN_BLOCK * 4)
     for (long place = 0; place < per_group && k + place < w.inner; ++place)
       out[k + place] = factor * number(reinterpret_cast<const T*>(group), place);
 }
@@ -281,7 +281,7 @@ extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* c
   return 0;
 }
 
-extern "C" long transformer_columns_of_a_strip() { return transformer::STRIP; }
+extern "C" long transformer_columns_of_a_strip() { return transformer::COLUMN_BLOCK; }
 
 extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }
 

@@ -35,22 +35,22 @@ struct PartRanking {
   // `logits` are those of contiguous columns from `column` on.
   void add(const float* logits, long row, long column, long width) const {
     constexpr long VECTORS = TILE_COLUMNS / LANES;
-    Floats largest = load(most + row * LANES), sum = load(total + row * LANES), v[VECTORS];
-    Floats bar = spread(best[row * k + k - 1]);
+    VecF32 largest = load(most + row * LANES), sum = load(total + row * LANES), v[VECTORS];
+    VecF32 bar = broadcast(best[row * k + k - 1]);
     for (; width > 0; width -= TILE_COLUMNS, column += TILE_COLUMNS, logits += TILE_COLUMNS) {
-      const Floats before = largest;
+      const VecF32 before = largest;
 #pragma GCC unroll 4
       for (long i = 0; i < VECTORS; ++i) {
-        const Mask m = lanes(std::max(0L, width - i * LANES));
+        const Mask m = tail_mask(std::max(0L, width - i * LANES));
         v[i] = load(logits + i * LANES, m, NOTHING);
-        largest = larger(largest, v[i]);
-        if (const Mask above = bits_of(is_above(v[i], bar)))
-          bar = spread(insert_all(logits + i * LANES, above, row, column + i * LANES));
+        largest = max(largest, v[i]);
+        if (const Mask above = movemask(cmp_gt(v[i], bar)))
+          bar = broadcast(insert_all(logits + i * LANES, above, row, column + i * LANES));
       }
-      if (bits_of(differs(largest, before)))
-        sum = sum * exponential(before - largest);
+      if (movemask(cmp_neq(largest, before)))
+        sum = sum * exp(before - largest);
 #pragma GCC unroll 4
-      for (long i = 0; i < VECTORS; ++i) sum = sum + exponential(v[i] - largest);
+      for (long i = 0; i < VECTORS; ++i) sum = sum + exp(v[i] - largest);
     }
     store(most + row * LANES, largest);
     store(total + row * LANES, sum);
@@ -92,11 +92,11 @@ class Ranking {
 
   void end(const PartRanking& part, long number) const {
     for (long row = 0; row < rows; ++row) {
-      const Floats own = load(part.most + row * LANES);
-      const float largest = largest_of(own);
-      const Floats factors = exponential(own - spread(largest));
+      const VecF32 own = load(part.most + row * LANES);
+      const float largest = reduce_max(own);
+      const VecF32 factors = exp(own - broadcast(largest));
       most[number * rows + row] = largest;
-      total[number * rows + row] = sum_of(load(part.total + row * LANES) * factors);
+      total[number * rows + row] = reduce_add(load(part.total + row * LANES) * factors);
     }
   }
 

@@ -10,13 +10,13 @@ extern "C" void transformer_round_rows(const float* weight, long rows, long inne
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; ++i) {
     const float* row = weight + i * inner;
-    Floats most = spread(0.0f);
-    for (long k = 0; k < inner; k += LANES) most = larger(most, absolute(load(row + k, lanes(inner - k))));
-    scales[i] = largest_of(most) / 127.0f;
-    const Floats per_unit = spread(scales[i] > 0 ? 1.0f / scales[i] : 0.0f);
+    VecF32 maxima = broadcast(0.0f);
+    for (long k = 0; k < inner; k += LANES) maxima = max(maxima, abs(load(row + k, tail_mask(inner - k))));
+    scales[i] = reduce_max(maxima) / 127.0f;
+    const VecF32 inverse_scale = broadcast(scales[i] > 0 ? 1.0f / scales[i] : 0.0f);
     for (long k = 0; k < inner; k += LANES) {
-      const Mask m = lanes(inner - k);
-      store_saturated(values + i * inner + k, m, to_ints(load(row + k, m) * per_unit));
+      const Mask m = tail_mask(inner - k);
+      store_saturated_i8(values + i * inner + k, m, convert_to_i32(load(row + k, m) * inverse_scale));
     }
   }
 }

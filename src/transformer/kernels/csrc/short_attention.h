@@ -25,18 +25,18 @@ struct Pairs {
 // Multiplies n rows by columns. Calls `write` with the index and the V vectors of sums of each row.
 template <int V, typename Write>
 void multiply(const Pairs& rows, const int32_t* columns, long pairs, long n, const Write& write) {
-  for (long i = 0; i < n; i += TILE_ROWS)
-    with_rows(n - i, [&](auto at_once) {
+  for (long i = 0; i < n; i += MR)
+    dispatch_rows(n - i, [&](auto at_once) {
       constexpr int R = at_once;
       const char* row = static_cast<const char*>(rows.data) + i * rows.row;
       const int32_t* column = columns;
-      Floats sums[R][V] = {};
+      VecF32 sums[R][V] = {};
       for (long p = 0; p < pairs; ++p, row += rows.pair, column += V * LANES) {
 #pragma GCC unroll 6
         for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
           for (int v = 0; v < V; ++v)
-            sums[r][v] = add_pair_products(sums[r][v], row + r * rows.row, load_ints(column + v * LANES));
+            sums[r][v] = dot_bf16_pairs(sums[r][v], row + r * rows.row, load_i32(column + v * LANES));
       }
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) write(i + r, sums[r]);
@@ -48,13 +48,13 @@ template <int V>
 void transpose_pairs(const uint16_t* from, long stride, long n, long width, int32_t* to) {
   for (long first = 0; first < width; first += 2 * LANES)
     for (int v = 0; v < V; ++v) {
-      Ints found[LANES];
+      VecI32 found[LANES];
       for (long i = 0; i < LANES; ++i) {
         const long row = v * LANES + i;
-        found[i] = row < n ? load_pairs(from + row * stride + first, width - first) : spread_int(0);
+        found[i] = row < n ? load_bf16_pairs(from + row * stride + first, width - first) : broadcast_i32(0);
       }
       transpose(found);
-      for (long i = 0; i < std::min(LANES, (width - first) / 2); ++i) store_ints(to + ((first / 2 + i) * V + v) * LANES, found[i]);
+      for (long i = 0; i < std::min(LANES, (width - first) / 2); ++i) store_i32(to + ((first / 2 + i) * V + v) * LANES, found[i]);
     }
 }
 
@@ -63,9 +63,9 @@ template <int V>
 void interleave_pairs(const uint16_t* from, long stride, long n, long width, int32_t* to) {
   for (long i = 0; i < n; i += 2, from += 2 * stride)
     for (int v = 0; v < V; ++v, to += LANES) {
-      const Mask m = lanes(std::max(0L, width - v * LANES));
-      const Ints first = load_halves(from + v * LANES, m);
-      store_ints(to, i + 1 < n ? bits_or(first, shift_left(load_halves(from + stride + v * LANES, m), 16)) : first);
+      const Mask m = tail_mask(std::max(0L, width - v * LANES));
+      const VecI32 first = load_bf16_bits(from + v * LANES, m);
+      store_i32(to, i + 1 < n ? bits_or(first, shift_left(load_bf16_bits(from + stride + v * LANES, m), 16)) : first);
     }
 }
 
@@ -78,7 +78,7 @@ class ShortHead {
   void forward() const {
     transpose_pairs<S>(of(a.keys), a.keys.position, a.positions, a.width, along);
     uint16_t* weights = head.weights<uint16_t>();
-    multiply<S>(in_place(of(a.query), a.query.position), along, a.width / 2, a.queries, [&](long t, const Floats* sums) {
+    multiply<S>(in_place(of(a.query), a.query.position), along, a.width / 2, a.queries, [&](long t, const VecF32* sums) {
       alignas(64) float scores[S * LANES];
       for (int v = 0; v < S; ++v) store(scores + v * LANES, sums[v]);
       softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
@@ -97,7 +97,7 @@ class ShortHead {
     multiply<E>(interleaved(), across, pairs(a.queries), a.positions, to(a.d_values));
     // Gradient of the scores.
     transpose_pairs<S>(of(a.values), a.values.position, a.positions, a.width, along);
-    multiply<S>(in_place(d_out, apart), along, a.width / 2, a.queries, [&](long t, const Floats* sums) {
+    multiply<S>(in_place(d_out, apart), along, a.width / 2, a.queries, [&](long t, const VecF32* sums) {
       alignas(64) float d_used[S * LANES];
       for (int v = 0; v < S; ++v) store(d_used + v * LANES, sums[v]);
       softmax_gradient(weights + t * stride, used + t * stride, d_used, a.scale, a.positions, d_scores + t * SHORT);
@@ -120,7 +120,7 @@ class ShortHead {
   // Returns a function that writes rows of E vectors.
   auto to(const Heads& x) const { return to(head.to<uint16_t>(x), x.position); }
   static auto to(uint16_t* rows, long apart) {
-    return [=](long i, const Floats* sums) {
+    return [=](long i, const VecF32* sums) {
       for (int v = 0; v < E; ++v) store(rows + i * apart + v * LANES, 0xffff, sums[v]);
     };
   }

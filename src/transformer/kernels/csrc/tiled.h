@@ -16,36 +16,36 @@ constexpr long HELD = 1 << 20;    // bytes of panels that stay in the L2 cache w
 // The epilogue's operands for the columns of a panel, loaded once. Computes the same as `finish` in packed.h.
 template <typename Sum>
 struct OfColumns {
-  Floats bias[VECTORS];
+  VecF32 bias[VECTORS];
 
   OfColumns(const Matrix& w, long first) {
     for (int v = 0; v < VECTORS; ++v)
-      bias[v] = w.bias ? load(w.bias + first + v * LANES, lanes(std::max(0L, w.columns - first - v * LANES))) : spread(0.0f);
+      bias[v] = w.bias ? load(w.bias + first + v * LANES, tail_mask(std::max(0L, w.columns - first - v * LANES))) : broadcast(0.0f);
   }
-  Floats finish(Floats sum, int v, float) const { return sum + bias[v]; }
+  VecF32 finish(VecF32 sum, int v, float) const { return sum + bias[v]; }
 };
 
 template <>
 struct OfColumns<int32_t> : OfColumns<float> {
-  Floats scales[VECTORS];
-  Ints offsets[VECTORS];
+  VecF32 scales[VECTORS];
+  VecI32 offsets[VECTORS];
 
   OfColumns(const Matrix& w, long first) : OfColumns<float>(w, first) {
     for (int v = 0; v < VECTORS; ++v) {
       scales[v] = load(w.scales + first + v * LANES);
-      offsets[v] = BYTES_ARE_AROUND_128 ? load_ints(w.offsets + first + v * LANES) : spread_int(0);
+      offsets[v] = HAS_ZERO_POINT_128 ? load_i32(w.offsets + first + v * LANES) : broadcast_i32(0);
     }
   }
-  Floats finish(Ints sum, int v, float unit) const {
-    return multiply_add(to_floats(subtract_ints(sum, offsets[v])), scales[v] * spread(unit), bias[v]);
+  VecF32 finish(VecI32 sum, int v, float unit) const {
+    return fmadd(convert_to_f32(sub_i32(sum, offsets[v])), scales[v] * broadcast(unit), bias[v]);
   }
 };
 
-Floats same(Floats x) { return x; }
+VecF32 same(VecF32 x) { return x; }
 
 // Stores two vectors contiguously.
-void store_both(uint16_t* y, Floats first, Floats second) { store_ints(y, to_pairs(first, second)); }
-void store_both(float* y, Floats first, Floats second) {
+void store_both(uint16_t* y, VecF32 first, VecF32 second) { store_i32(y, to_bf16_pairs(first, second)); }
+void store_both(float* y, VecF32 first, VecF32 second) {
   store(y, first);
   store(y + LANES, second);
 }
@@ -221,19 +221,19 @@ class Tiled {
     switch (of_.ranking ? 0 : w_.activation) {
       case 0: return finish<same>(end);
       case 1: return finish<relu>(end);
-      case 2: return finish<IS_ROUNDED ? rough_silu : silu>(end);
-      case 3: return finish<IS_ROUNDED ? rough_gelu : gelu>(end);
-      default: return finish<IS_ROUNDED ? rough_gelu_by_tanh : gelu_by_tanh>(end);
+      case 2: return finish<IS_ROUNDED ? approx_silu : silu>(end);
+      case 3: return finish<IS_ROUNDED ? approx_gelu : gelu>(end);
+      default: return finish<IS_ROUNDED ? approx_gelu_tanh : gelu_tanh>(end);
     }
   }
 
-  template <Floats function(Floats)>
+  template <VecF32 function(VecF32)>
   void finish(long end) {
     of_.ranking || w_.columns - of_.first < PANEL ? finish<function, false>(end) : finish<function, true>(end);
   }
 
   // Not inlined and kept short, so that its instructions find room in the processor beside those that wait for AMX.
-  template <Floats function(Floats), bool is_whole>
+  template <VecF32 function(VecF32), bool is_whole>
   __attribute__((noinline)) void finish(long end) {
     const long columns = w_.columns, first = of_.first, width = is_whole ? PANEL : std::min(PANEL, columns - first);
     const OfColumns<Number> own(w_, first);
@@ -242,9 +242,9 @@ class Tiled {
       alignas(64) float aside[PANEL];
       Y* y = of_.ranking ? nullptr : of_.y + r * columns + first;
       const auto finished = [&](int v) {
-        const Floats sum = own.finish(load_sums(from + v * LANES), v, IS_TAKEN_APART ? 0.0f : of_.units[r]);
+        const VecF32 sum = own.finish(load_sums(from + v * LANES), v, IS_TAKEN_APART ? 0.0f : of_.units[r]);
         if constexpr (IS_TAKEN_APART)
-          if (is_added_) return function(sum + load(y + v * LANES, lanes(std::max(0L, width - v * LANES))));
+          if (is_added_) return function(sum + load(y + v * LANES, tail_mask(std::max(0L, width - v * LANES))));
         return function(sum);
       };
 #pragma GCC unroll 4
@@ -252,7 +252,7 @@ class Tiled {
         if constexpr (is_whole) {
           store_both(y + v * LANES, finished(v), finished(v + 1));
         } else {
-          const Mask m = lanes(std::max(0L, width - v * LANES));
+          const Mask m = tail_mask(std::max(0L, width - v * LANES));
           y ? store(y + v * LANES, m, finished(v)) : store(aside + v * LANES, m, finished(v));
         }
       }

@@ -8,20 +8,20 @@
 namespace transformer {
 namespace {
 
-constexpr long TILE = TILE_VECTORS * LANES;
+constexpr long TILE = NR_VECTORS * LANES;
 
 // Adds to `sum` the products of one number and sixteen others, or of one pair of bfloat16 and sixteen pairs.
-Floats add_products(Floats sum, const float* x, const float* columns) {
-  return multiply_add(spread(*x), load(columns), sum);
+VecF32 add_products(VecF32 sum, const float* x, const float* columns) {
+  return fmadd(broadcast(*x), load(columns), sum);
 }
-Floats add_products(Floats sum, const int32_t* x, const int32_t* columns) {
-  return add_pair_products(sum, x, load_ints(columns));
+VecF32 add_products(VecF32 sum, const int32_t* x, const int32_t* columns) {
+  return dot_bf16_pairs(sum, x, load_i32(columns));
 }
 
 // Multiplies R rows of x, `inner` long, by V vectors of columns. The accumulators stay in registers.
 template <int R, int V, typename T>
 void tile(const T* x, long x_stride, long inner, const T* columns, long stride, float* y, long y_stride) {
-  Floats sums[R][V] = {};
+  VecF32 sums[R][V] = {};
   for (long k = 0; k < inner; ++k, columns += stride) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
@@ -39,7 +39,7 @@ template <int R, typename T>
 void multiply(const T* x, long x_stride, long inner, const T* columns, long n, long stride, long next, float* y,
               long y_stride) {
   for (; n > 0; n -= TILE, columns += next, y += TILE) {
-    switch (std::min<long>(TILE_VECTORS, (n + LANES - 1) / LANES)) {
+    switch (std::min<long>(NR_VECTORS, (n + LANES - 1) / LANES)) {
       case 1: tile<R, 1>(x, x_stride, inner, columns, stride, y, y_stride); break;
       case 2: tile<R, 2>(x, x_stride, inner, columns, stride, y, y_stride); break;
       case 3: tile<R, 3>(x, x_stride, inner, columns, stride, y, y_stride); break;
@@ -61,21 +61,21 @@ template <int R>
 void attend_rows(const Attention& a, long b, long t, const float* query, const float* keys, const float* values,
                  float* out) {
   const long reach = (a.positions + TILE - 1) / TILE * TILE, padded = (a.width + LANES - 1) / LANES * LANES;
-  float *weights = scratch<float, 1>(TILE_ROWS * reach), *sums = scratch<float, 2>(TILE_ROWS * (padded + TILE));
+  float *weights = scratch<float, 1>(MR * reach), *sums = scratch<float, 2>(MR * (padded + TILE));
   const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
   const long positions = attended(a, mask, R, a.positions);
   multiply<R>(query, a.query_stride, a.width, keys, positions, TILE, a.width * TILE, weights, reach);
   float shares[R];
   for (int r = 0; r < R; ++r) {
     for (long s = 0; s < positions; s += LANES)
-      store(weights + r * reach + s, 0xffff, load(weights + r * reach + s, 0xffff) * spread(a.scale));
+      store(weights + r * reach + s, 0xffff, load(weights + r * reach + s, 0xffff) * broadcast(a.scale));
     shares[r] = exponentials(weights + r * reach, positions, mask ? mask + r * a.mask_query : nullptr);
   }
   multiply<R>(weights, reach, positions, values, a.width, padded, TILE, sums, padded + TILE);
   for (int r = 0; r < R; ++r)
     for (long e = 0; e < a.width; e += LANES)
-      store(out + r * a.heads * a.width + e, lanes(a.width - e),
-            load(sums + r * (padded + TILE) + e, 0xffff) * spread(shares[r]));
+      store(out + r * a.heads * a.width + e, tail_mask(a.width - e),
+            load(sums + r * (padded + TILE) + e, 0xffff) * broadcast(shares[r]));
 }
 
 // Processes the queries of full sequences in blocks. Keys and values are read once for all queries of a block.
@@ -91,13 +91,13 @@ void attend_whole(const Attention& a, int threads) {
       const float* own_values = values + b * a.value_batch + h * a.value_head;
       for (long s = 0; s < a.positions; ++s)
         for (long e = 0; e < padded; e += LANES)
-          store(rows + s * padded + e, 0xffff, load(own_values + s * a.value_stride + e, lanes(std::max(0L, a.width - e))));
-      const long blocks = (a.queries + TILE_ROWS - 1) / TILE_ROWS;
+          store(rows + s * padded + e, 0xffff, load(own_values + s * a.value_stride + e, tail_mask(std::max(0L, a.width - e))));
+      const long blocks = (a.queries + MR - 1) / MR;
       for (long block = 0, t = 0; block < blocks; ++block) {
         const long n = (a.queries - t + blocks - block - 1) / (blocks - block);  // blocks of similar size
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
-        with_rows(n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, columns, rows, out); });
+        dispatch_rows(n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, columns, rows, out); });
         t += n;
       }
     }
@@ -133,21 +133,21 @@ class Rounded {
   static_assert(INPUTS == COLUMNS);
 
   static long up(long n, long size) { return std::max(1L, (n + size - 1) / size) * size; }
-  Mask left(long e) const { return lanes(std::max(0L, a_.width - e)); }
-  Ints pairs(const float* row, long e) const { return to_pairs(load(row + e, left(e)), load(row + e + LANES, left(e + LANES))); }
-  Ints pairs(const uint16_t* row, long e) const { return load_pairs(row + e, a_.width - e); }
-  Ints halves(const float* row, long e) const { return to_halves(load(row + e, left(e))); }
-  Ints halves(const uint16_t* row, long e) const { return load_halves(row + e, left(e)); }
+  Mask left(long e) const { return tail_mask(std::max(0L, a_.width - e)); }
+  VecI32 pairs(const float* row, long e) const { return to_bf16_pairs(load(row + e, left(e)), load(row + e + LANES, left(e + LANES))); }
+  VecI32 pairs(const uint16_t* row, long e) const { return load_bf16_pairs(row + e, a_.width - e); }
+  VecI32 halves(const float* row, long e) const { return to_bf16_bits(load(row + e, left(e))); }
+  VecI32 halves(const uint16_t* row, long e) const { return load_bf16_bits(row + e, left(e)); }
 
   // Transposes the keys: the units of a position become units of sixteen neighbouring positions.
   void lay_out_keys(const T* keys, long positions) {
     for (long s = 0; s < up(positions, INPUTS); s += LANES)
       for (long e = 0; e < inner_; e += INPUTS) {
-        Ints units[16];
+        VecI32 units[16];
         for (long i = 0; i < 16; ++i)
-          units[i] = s + i < positions ? pairs(keys + (s + i) * a_.key_stride, e) : spread_int(0);
+          units[i] = s + i < positions ? pairs(keys + (s + i) * a_.key_stride, e) : broadcast_i32(0);
         transformer::transpose(units);
-        for (long u = 0; u < 16; ++u) store_ints(keys_ + (e / 2 + u) * reach_ + s, units[u]);
+        for (long u = 0; u < 16; ++u) store_i32(keys_ + (e / 2 + u) * reach_ + s, units[u]);
       }
   }
 
@@ -156,16 +156,16 @@ class Rounded {
     for (long s = 0; s < up(positions, INPUTS); s += 2)
       for (long e = 0; e < inner_; e += LANES) {
         const T* row = values + s * a_.value_stride;
-        const Ints first = s < positions ? halves(row, e) : spread_int(0);
-        const Ints second = s + 1 < positions ? halves(row + a_.value_stride, e) : spread_int(0);
-        store_ints(values_ + s / 2 * inner_ + e, bits_or(first, shift_left(second, 16)));
+        const VecI32 first = s < positions ? halves(row, e) : broadcast_i32(0);
+        const VecI32 second = s + 1 < positions ? halves(row + a_.value_stride, e) : broadcast_i32(0);
+        store_i32(values_ + s / 2 * inner_ + e, bits_or(first, shift_left(second, 16)));
       }
   }
 
   void lay_out_queries(const T* query, long rows) {
     for (long r = 0; r < rows; ++r, query += a_.query_stride)
       for (long e = 0; e < inner_; e += INPUTS)
-        store_ints(queries_ + (r * inner_ + e) / 2, pairs(query, e));
+        store_i32(queries_ + (r * inner_ + e) / 2, pairs(query, e));
   }
 
   // Multiplies `rows` rows of x, `units` pairs long, by `columns` columns of as many pairs, `stride` apart. Rows of
@@ -179,8 +179,8 @@ class Rounded {
                                            ROWS, VECTORS_OF_TILES, sums + v, 4 * apart, [] {});
       return;
     }
-    for (long r = 0; r < rows; r += TILE_ROWS, x += TILE_ROWS * x_stride, sums += TILE_ROWS * apart)
-      with_rows(rows - r, [&](auto n) {
+    for (long r = 0; r < rows; r += MR, x += MR * x_stride, sums += MR * apart)
+      dispatch_rows(rows - r, [&](auto n) {
         transformer::multiply<n>(x, x_stride, units, y, columns, stride, TILE, sums, apart);
       });
   }
@@ -199,30 +199,30 @@ class Rounded {
     multiply(weights_, rows, columns / 2, values_, inner_, inner_, sums_, inner_, true, reach_ / 2);
     for (long r = 0; r < rows; ++r, out += a_.heads * a_.width)
       for (long e = 0; e < a_.width; e += LANES)
-        store(out + e, lanes(a_.width - e), load(sums_ + r * inner_ + e) * spread(shares[r]));
+        store(out + e, tail_mask(a_.width - e), load(sums_ + r * inner_ + e) * broadcast(shares[r]));
   }
 
   // Replaces scores by e^(scale (score - maximum)) as bfloat16, and by 0 if they are masked or beyond the positions.
   // Returns the same as `transformer::exponentials`, for the rounded weights.
   template <bool is_masked>
   float exponentials(const float* scores, const bool* mask, long positions, long columns, int32_t* weights) const {
-    const auto there = [=](long s) { return is_masked ? are_true(mask + s, lanes(positions - s)) : lanes(positions - s); };
+    const auto there = [=](long s) { return is_masked ? load_bool_mask(mask + s, tail_mask(positions - s)) : tail_mask(positions - s); };
     const long whole = is_masked ? 0 : positions / LANES * LANES;
-    Floats most = spread(NEVER), total = spread(0.0f);
-    for (long s = 0; s < whole; s += LANES) most = larger(most, load(scores + s));
-    for (long s = whole; s < positions; s += LANES) most = larger(most, choose(there(s), load(scores + s), spread(NEVER)));
-    const float largest = largest_of(most), doublings = a_.scale * 1.44269504f;
-    const Floats factor = spread(doublings), shift = spread(largest == NEVER ? 0.0f : -largest * doublings);
+    VecF32 most = broadcast(NEVER), total = broadcast(0.0f);
+    for (long s = 0; s < whole; s += LANES) most = max(most, load(scores + s));
+    for (long s = whole; s < positions; s += LANES) most = max(most, select(there(s), load(scores + s), broadcast(NEVER)));
+    const float largest = reduce_max(most), doublings = a_.scale * 1.44269504f;
+    const VecF32 factor = broadcast(doublings), shift = broadcast(largest == NEVER ? 0.0f : -largest * doublings);
     const auto weight = [&](long s) {
-      const Floats power = rough_power_of_two(multiply_add(load(scores + s), factor, shift));
-      return s < whole ? power : s < positions ? keep(there(s), power) : spread(0.0f);
+      const VecF32 power = approx_exp2(fmadd(load(scores + s), factor, shift));
+      return s < whole ? power : s < positions ? maskz(there(s), power) : broadcast(0.0f);
     };
     for (long s = 0; s < columns; s += 2 * LANES) {
-      const Ints pairs = to_pairs(weight(s), weight(s + LANES));
-      store_ints(weights + s / 2, pairs);
-      total = total + (as_floats(shift_left(pairs, 16)) + as_floats(bits_and(pairs, spread_int(-65536))));
+      const VecI32 pairs = to_bf16_pairs(weight(s), weight(s + LANES));
+      store_i32(weights + s / 2, pairs);
+      total = total + (bitcast_f32(shift_left(pairs, 16)) + bitcast_f32(bits_and(pairs, broadcast_i32(-65536))));
     }
-    return inverse(sum_of(total));
+    return inverse(reduce_add(total));
   }
 
   const Attention& a_;
@@ -249,5 +249,5 @@ void attend_rounded(const Attention& a, int threads) {
 extern "C" void transformer_attention_of_whole(const transformer::Attention* a, int threads) {
   using namespace transformer;
   if (a->is_bfloat16) return attend_rounded<uint16_t>(*a, threads);
-  a->may_round && MULTIPLIES_PAIRS ? attend_rounded<float>(*a, threads) : attend_whole(*a, threads);
+  a->may_round && HAS_BF16_DOT ? attend_rounded<float>(*a, threads) : attend_whole(*a, threads);
 }
