@@ -53,10 +53,10 @@ Row<T> softmax(T* row, float* e, long size, long label, float epsilon, long next
 // Overwrites logits with softmax minus target.
 template <typename T>
 void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
-  const VecF32 factor = broadcast(static_cast<float>(1 / row.sum)), share = broadcast(epsilon / size);
+  const VecF32 factor = broadcast(static_cast<float>(1 / row.sum)), smoothing = broadcast(epsilon / size);
   row.e[label] += (epsilon - 1) * static_cast<float>(row.sum);
   const auto write = [&](long j, Mask m) __attribute__((always_inline)) {
-    store(row.logits + j, m, load(row.e + j) * factor - share);
+    store(row.logits + j, m, load(row.e + j) * factor - smoothing);
   };
   long j = 0;
   for (; j + LANES <= size; j += LANES) write(j, tail_mask(LANES));
@@ -81,7 +81,7 @@ void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon
   const float kl_a = reduce_add(kl_a_sums), kl_b = reduce_add(kl_b_sums);
   a.losses[0] += 0.25 * weight * (kl_a + kl_b);
   b.losses[0] += 0.25 * weight * (kl_a + kl_b);
-  const VecF32 half = broadcast(0.5F * weight), share = broadcast(epsilon / size);
+  const VecF32 half = broadcast(0.5F * weight), smoothing = broadcast(epsilon / size);
   const VecF32 kl_a_vector = broadcast(kl_a), kl_b_vector = broadcast(kl_b);
   for (long j = 0; j < size; j += LANES) {
     const Mask m = tail_mask(size - j);
@@ -90,8 +90,8 @@ void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon
     const VecF32 difference = p - q;
     const VecF32 da = fmadd(p, r - kl_a_vector, difference);
     const VecF32 db = fnmsub(q, r + kl_b_vector, difference);
-    store(a.e + j, fmadd(half, da, p - share));
-    store(b.e + j, fmadd(half, db, q - share));
+    store(a.e + j, fmadd(half, da, p - smoothing));
+    store(b.e + j, fmadd(half, db, q - smoothing));
   }
   for (const Row<T>& row : {a, b}) {
     row.e[label] += epsilon - 1;
@@ -103,7 +103,7 @@ template <typename T>
 void rows_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
                      double* losses, int threads) {
   const long rows_per_task = weight > 0 ? 2 : 1, next = rows_per_task * stride;
-  share((rows + rows_per_task - 1) / rows_per_task, threads, [=](long task) {
+  parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, [=](long task) {
     const long i = task * rows_per_task;
     float* e = scratch<float, 30>(2 * (size + LANES));
     Row<T> row = softmax(logits + i * stride, e, size, labels[i], epsilon, next);

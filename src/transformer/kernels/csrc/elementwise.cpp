@@ -14,7 +14,7 @@ constexpr long BLOCK = 4096;  // elements per task of a thread
 
 template <typename T, VecF32 function(VecF32), WithDerivative with_derivative(VecF32)>
 void apply(const T* x, long n, T* out, T* derivatives, int threads) {
-  share((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
+  parallel_for((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
     const long start = block * BLOCK;
     for (long i = start; i < std::min(n, start + BLOCK); i += LANES) {
       const Mask m = tail_mask(n - i);
@@ -32,7 +32,7 @@ void apply(const T* x, long n, T* out, T* derivatives, int threads) {
 
 template <typename Y, typename Out>
 void dropout_all(const void* x, const void* y, long n, void* out, const Dropout& d, int threads) {
-  share((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
+  parallel_for((n + BLOCK - 1) / BLOCK, threads, [=](long block) {
     const long start = block * BLOCK;
     const Out* residual = x ? static_cast<const Out*>(x) + start : nullptr;
     dropout(residual, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
@@ -45,7 +45,7 @@ template <typename T>
 void sum_columns(const T* x, long stride, long rows, long columns, float* out, int threads) {
   constexpr int VECTORS = 4;
   constexpr long BLOCK_COLUMNS = VECTORS * LANES;
-  share((columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS, threads, [=](long block) {
+  parallel_for((columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS, threads, [=](long block) {
     const long start = block * BLOCK_COLUMNS;
     VecF32 sums[VECTORS] = {};
     const long width = std::min(BLOCK_COLUMNS, columns - start);
@@ -117,6 +117,6 @@ extern "C" double transformer_sum_of_squares(const float* const* vectors, const 
     for (long start = 0; start < sizes[i]; start += BLOCK)
       tasks[next++] = {vectors[i] + start, std::min(BLOCK, sizes[i] - start)};
   double* parts = scratch<double, 13>(blocks);
-  share(blocks, threads, [=](long i) { parts[i] = sum_of_squares(tasks[i].from, tasks[i].size); });
+  parallel_for(blocks, threads, [=](long i) { parts[i] = sum_of_squares(tasks[i].from, tasks[i].size); });
   return std::accumulate(parts, parts + blocks, 0.0);
 }

@@ -49,7 +49,7 @@ void lay_out(const Layout& x, long first, bool is_along, long inner, long units,
              char* to, const Thread& thread) {
   units /= P::PARTS;
   const long stretches = blocks(units, STRETCH);
-  thread.share(blocks(width, swath) * stretches, [=](long task) {
+  thread.for_each_task(blocks(width, swath) * stretches, [=](long task) {
     const long column = task / stretches * swath, unit = task % stretches * STRETCH;
     const long offset = is_along ? (first + column) * x.stride : first + column;
     const Piece piece{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
@@ -249,7 +249,7 @@ struct ByVectors {
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
 
   template <long PANEL, int VECTORS>
-  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool, Ahead&) {
+  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool, Prefetcher&) {
     multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, s.waiting, wanted);
   }
   void want(const Wanted& next) { wanted = next; }
@@ -266,31 +266,31 @@ struct ByVectors {
 template <typename P>
 struct ByTiles {
   using Input = P;
-  static constexpr long ROWS = ROWS_OF_TILES, UNITS = UNITS_OF_A_TILE * P::PARTS, INPUTS = UNITS_OF_A_TILE * P::INPUTS;
+  static constexpr long ROWS = AMX_MR, UNITS = TILE_K_GROUPS * P::PARTS, INPUTS = TILE_K_GROUPS * P::INPUTS;
   // Six products per step wait less for memory.
   static constexpr long LONGEST = P::PARTS == 1 ? 256 : std::numeric_limits<long>::max();
   static constexpr long SHORT = 1024, HELD = 1 << 20, OF_COLUMNS = HELD / 2, LEAST_PANELS = FEW, WORTH_SHARING = FEW;
   static constexpr long SWATH = 512;  // long pieces of rows are read at memory bandwidth
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
 
-  // `b_stays` has the same meaning as in `Factors`.
+  // `b_stays` has the same meaning as in `TileOperands`.
   template <long PANEL, int VECTORS>
   void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool b_stays,
-            Ahead& ahead) {
+            Prefetcher& prefetcher) {
     static_assert(PANEL == COLUMNS);
     float* to = s.is_last ? sums[is_second = !is_second] : s.waiting;
     const float* before = s.is_first ? nullptr : s.waiting;
     const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
     long asked = i + ROWS;
-    constexpr Numbers numbers = P::PARTS == 1 ? Numbers::bfloat16 : Numbers::three_bfloat16;
-    const auto meanwhile = [&] {
-      ahead.ask();
+    constexpr TileType tile_type = P::PARTS == 1 ? TileType::bfloat16 : TileType::bf16x3;
+    const auto overlapped = [&] {
+      prefetcher.step();
       if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL, false);
       asked += at_once;
       finish(at_once);
     };
-    tiles.multiply<numbers>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
-                            4 * PANEL, meanwhile);
+    tiles.multiply<tile_type>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
+                            4 * PANEL, overlapped);
     if (!s.is_last) return;
     finish();
     of = s, from = to, next = i, end = i + rows, column = j;
@@ -300,8 +300,8 @@ struct ByTiles {
   void finish() { finish(ROWS); }
 
  private:
-  static constexpr long COLUMNS = VECTORS_OF_TILES * LANES;
-  static_assert(VECTORS_OF_TILES == 2);
+  static constexpr long COLUMNS = AMX_NR_VECTORS * LANES;
+  static_assert(AMX_NR_VECTORS == 2);
 
   // Finishes up to `rows` more rows of the previous tile.
   void finish(long rows) {
@@ -329,7 +329,7 @@ struct ByTiles {
     }
   }
 
-  Tiles tiles;
+  AmxTiles tiles;
   alignas(64) float sums[2][ROWS * COLUMNS];
   bool is_second = false;
   Sums of;  // the previous tile; the sums of its rows `next` to `end` start at `from`
@@ -380,7 +380,7 @@ struct Product {
     static_assert(MOST_INPUTS / SHARES < MANY_INPUTS, "a share is not shared again");
     const long inputs = blocks(blocks(k, SHARES), P::INPUTS) * P::INPUTS, shares = blocks(k, inputs), size = m * n;
     float* of_rows = sums + SHARES * size;
-    thread.share(shares, [=](long i) {
+    thread.for_each_task(shares, [=](long i) {
       Layout left = a, right = b;
       move(left, right, i * inputs);
       float* own_rows = to.row_sums ? of_rows + i * m : nullptr;
@@ -388,7 +388,7 @@ struct Product {
       const Product part{left, right, own, m, std::min(inputs, k - i * inputs), 1};
       part.share(Thread(), part.room());
     });
-    thread.wait();
+    thread.barrier();
     const auto add = [=](float* c, const float* first, long apart, long columns) {
       for (long j = 0; j < columns; j += LANES) {
         const Mask there = tail_mask(columns - j);
@@ -397,7 +397,7 @@ struct Product {
         store(c + j, there, to.finish.is_added ? sum + load(c + j, there) : sum);
       }
     };
-    thread.share(blocks(m, MR), [=](long block) {
+    thread.for_each_task(blocks(m, MR), [=](long block) {
       for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
         add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
       if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
@@ -406,11 +406,11 @@ struct Product {
 
   void share_rows(P& by, const Thread& thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
-      if (left) thread.wait();
+      if (left) thread.barrier();
       lay_out<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels, thread);
-      thread.wait();
+      thread.barrier();
       const long panels = blocks(std::min(width, n - left), PANEL);
-      const long group = rows_of_group(thread.all, panels), groups = blocks(m, group);
+      const long group = rows_of_group(thread.n_threads, panels), groups = blocks(m, group);
       long laid_out = -1;
       const auto multiply_one = [&](long g, long panel) {
         const long first = g * group, end = std::min(m, first + group);
@@ -419,31 +419,31 @@ struct Product {
         if (to.row_sums && left + panel == 0) sum_rows(rows, first, end);
         multiply_group(by, rows, first, end, columns, left + panel * PANEL);
       };
-      const auto groups_of = [&](long part) { return thread.first_of(part + 1, groups) - thread.first_of(part, groups); };
+      const auto groups_of = [&](long part) { return thread.first_task(part + 1, groups) - thread.first_task(part, groups); };
       if (by_panels) {
-        thread.share_parts([&](long part) { return groups_of(part) * panels; }, [&](long part, long i) {
-          multiply_one(thread.first_of(part, groups) + i % groups_of(part), i / groups_of(part));
+        thread.for_each_task_of_parts([&](long part) { return groups_of(part) * panels; }, [&](long part, long i) {
+          multiply_one(thread.first_task(part, groups) + i % groups_of(part), i / groups_of(part));
         });
         continue;
       }
       // Packing each group only once is worth waiting for a slower core, provided that rows are packed and every thread
       // has some to pack.
-      const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.all);
+      const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.n_threads);
       const auto whole_of = [&](long part) { return is_once ? groups_of(part) : groups_of(part) * 3 / 4; };
-      thread.share_parts(whole_of, [&](long part, long i) {
-        for (long panel = 0; panel < panels; ++panel) multiply_one(thread.first_of(part, groups) + i, panel);
+      thread.for_each_task_of_parts(whole_of, [&](long part, long i) {
+        for (long panel = 0; panel < panels; ++panel) multiply_one(thread.first_task(part, groups) + i, panel);
       });
-      thread.share_parts([&](long part) { return (groups_of(part) - whole_of(part)) * panels; }, [&](long part, long i) {
-        multiply_one(thread.first_of(part, groups) + whole_of(part) + i / panels, i % panels);
+      thread.for_each_task_of_parts([&](long part) { return (groups_of(part) - whole_of(part)) * panels; }, [&](long part, long i) {
+        multiply_one(thread.first_task(part, groups) + whole_of(part) + i / panels, i % panels);
       });
     }
   }
 
   // Each task packs a block of columns and multiplies all rows by it. The block stays in the L2 cache of its thread.
   void share_columns(P& by, const Thread& thread) const {
-    const long most = columns_at_once(thread.all);
+    const long most = columns_at_once(thread.n_threads);
     char* own = scratch<char, 10>(4 * units * most);
-    thread.share(blocks(n, most), [&](long task) {
+    thread.for_each_task(blocks(n, most), [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
       lay_out<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread());
       const auto* rows = static_cast<const char*>(a.data);
@@ -453,10 +453,10 @@ struct Product {
         by.want({rows + (i + P::ROWS) * row, P::ROWS, row});
         const bool asks = is_dense && i + P::ROWS < m;
         // The next rows, in equal parts.
-        Ahead ahead{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};
+        Prefetcher prefetcher{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};
         for (long j = 0; j < columns; j += PANEL)
           by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), rows + i * row, row, own + 4 * j * units, units, to,
-                                           i, first + j, false, ahead);
+                                           i, first + j, false, prefetcher);
       }
     });
   }
@@ -519,7 +519,7 @@ struct Product {
   void multiply_group(P& by, const char* rows, long first, long end, const char* columns, long column) const {
     Sums s = to;
     float* waiting = scratch<float, 12>(GROUP * PANEL);
-    Ahead ahead{};  // empty, because the hardware prefetcher recognizes that panels are contiguous
+    Prefetcher prefetcher{};  // empty, because the hardware prefetcher recognizes that panels are contiguous
     const bool wants_rows = a_lies_right && m * row > P::HELD;  // the L2 cache cannot hold them until the next panel
     if (a_lies_right) by.want(Wanted::nothing(rows));
     for (long from = 0; from < units || from == 0; from += depth) {
@@ -529,7 +529,7 @@ struct Product {
         s.waiting = waiting + (parts > 1 ? (i - first) * PANEL : 0);
         if (wants_rows) by.want({rows + (i - first + P::ROWS) * row + 4 * from, P::ROWS, row});
         by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row,
-                                         columns + 4 * from * PANEL, std::min(depth, units - from), s, i, column, true, ahead);
+                                         columns + 4 * from * PANEL, std::min(depth, units - from), s, i, column, true, prefetcher);
       }
     }
   }
@@ -539,7 +539,7 @@ template <typename P, int VECTORS>
 void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
   const Product<P, VECTORS> product{a, b, to, m, k, threads};
   char* room = product.room();
-  in_threads(threads, [&](const Thread& thread) { product.share(thread, room); });
+  parallel_region(threads, [&](const Thread& thread) { product.share(thread, room); });
 }
 
 }  // namespace
@@ -555,7 +555,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
   using namespace transformer;
   Layout left = *a, right = *b;
   const long size = c_is_bfloat16 ? 2 : 4;
-  const bool by_tiles = uses_tiles && (is_bfloat16 || m * n >= WORTH_TAKING_APART * (m + n));
+  const bool by_tiles = amx_enabled && (is_bfloat16 || m * n >= WORTH_TAKING_APART * (m + n));
   const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
   Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, finish->row_sums, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
@@ -570,7 +570,7 @@ extern "C" void transformer_matmul(const transformer::Layout* a, const transform
     constexpr int WIDE = NR_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
     const auto matrices =
-        by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, VECTORS_OF_TILES> : matmul<ByTiles<Float32AsThree>, VECTORS_OF_TILES>
+        by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, AMX_NR_VECTORS> : matmul<ByTiles<Float32AsThree>, AMX_NR_VECTORS>
         : is_bfloat16 ? by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>)
                       : by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>);
     matrices(left, right, s, m, part, threads);

@@ -21,7 +21,7 @@ struct Float32 {
   using Input = float;
   using Sum = VecF32;
   static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // minimum number of rows for AMX
-  static constexpr Numbers NUMBERS = Numbers::three_bfloat16;
+  static constexpr TileType TILE_TYPE = TileType::bf16x3;
   using Number = float;
   static constexpr int REGISTERS = ACCUMULATOR_REGISTERS;
   static Sum multiply(Sum sum, const float* x, const char* w) {
@@ -33,7 +33,7 @@ struct Bfloat16 {
   using Input = uint16_t;
   using Sum = VecF32;
   static constexpr long GROUP = 2, TILED_FROM = 1;
-  static constexpr Numbers NUMBERS = Numbers::bfloat16;
+  static constexpr TileType TILE_TYPE = TileType::bfloat16;
   using Number = float;
   static constexpr int REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
   static Sum multiply(Sum sum, const uint16_t* x, const char* w) { return dot_bf16_pairs(sum, x, load_i32(w)); }
@@ -43,7 +43,7 @@ struct Int8 {
   using Input = QuantizedInput;
   using Sum = VecI32;
   static constexpr long GROUP = 4, TILED_FROM = FEWEST_FOR_TILES;
-  static constexpr Numbers NUMBERS = Numbers::int8;
+  static constexpr TileType TILE_TYPE = TileType::int8;
   using Number = int32_t;
   static constexpr int REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
   static Sum multiply(Sum sum, const QuantizedInput* x, const char* w) { return dot_i8_quads(sum, x, w); }

@@ -176,7 +176,7 @@ void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* in
 template <typename P, typename X, typename Y>
 void by_tiles(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
-  constexpr long step = P::GROUP * UNITS_OF_A_TILE;
+  constexpr long step = P::GROUP * TILE_K_GROUPS;
   const long padded = blocks(w.inner, step) * step;
   float* units = scratch<float>(rows);
   if constexpr (std::is_same_v<X, Input>)
@@ -199,7 +199,7 @@ void by_tiles(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranki
 template <>
 void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   const long parts = ranking || rows < MANY ? 1 : std::max(1L, blocks(w.inner, MOST_INPUTS));
-  const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * UNITS_OF_A_TILE;
+  const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * TILE_K_GROUPS;
   // Odd, so that rows map to different cache sets.
   const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);
   const long at_once = ranking ? rows : blocks(rows, std::max(1L, blocks(rows, AT_ONCE)));  // blocks of similar size
@@ -228,7 +228,7 @@ template <typename P>
 void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   constexpr bool IS_TAKEN_APART = Tiled<P>::IS_TAKEN_APART;
   const bool is_worth_it = !IS_TAKEN_APART || rows >= MANY || Apart(w, {0, w.inner}).two_stay();
-  uses_tiles && rows >= P::TILED_FROM && is_worth_it ? by_tiles<P>(w, x, rows, y, ranking, threads)
+  amx_enabled && rows >= P::TILED_FROM && is_worth_it ? by_tiles<P>(w, x, rows, y, ranking, threads)
                                                      : by_vectors<P>(w, x, rows, y, ranking, threads);
 }
 
@@ -296,7 +296,7 @@ extern "C" void transformer_rounded_product(const transformer::Matrix* w, const 
   const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
     const auto as = [&](auto precision) {
       using P = decltype(precision);
-      uses_tiles ? by_tiles<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads)
+      amx_enabled ? by_tiles<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads)
                  : by_vectors<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
     };
     w->precision == 1 ? as(Bfloat16()) : as(Int8());

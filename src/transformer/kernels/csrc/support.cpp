@@ -1,6 +1,6 @@
 #include "compiler.h"
 
-#ifdef TRANSFORMER_TILES
+#ifdef TRANSFORMER_AMX
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -8,8 +8,8 @@
 // This file must run on every processor: it is compiled without extended instruction sets.
 
 namespace transformer {
-extern bool uses_tiles;
-bool uses_tiles = false;
+extern bool amx_enabled;
+bool amx_enabled = false;
 }  // namespace transformer
 
 // Version of the function signatures; `VERSION` in library.py must be equal.
@@ -18,12 +18,12 @@ extern "C" int transformer_kernels_version() { return 22; }
 // Enables AMX tiles for products. Returns 0, or the reason why they are unavailable: 1, the processor has none; 2, the
 // compiler did not support them; 3, Linux denied the process the 8 KiB of state per thread.
 extern "C" int transformer_kernels_use_tiles() {
-#ifdef TRANSFORMER_TILES
-  constexpr long ASK = 0x1023, TILE_DATA = 18;
+#ifdef TRANSFORMER_AMX
+  constexpr long REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
   if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") || !__builtin_cpu_supports("amx-int8"))
     return 1;
-  transformer::uses_tiles = syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
-  return transformer::uses_tiles ? 0 : 3;
+  transformer::amx_enabled = syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+  return transformer::amx_enabled ? 0 : 3;
 #else
   return 2;
 #endif

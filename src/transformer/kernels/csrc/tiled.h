@@ -59,7 +59,7 @@ struct Inputs {
 class Apart {
  public:
   Apart(const Matrix& w, Inputs inputs)
-      : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * UNITS_OF_A_TILE) * UNITS_OF_A_TILE) {}
+      : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * TILE_K_GROUPS) * TILE_K_GROUPS) {}
 
   long bytes() const { return 3 * 4 * PANEL * units_; }
   bool two_stay() const { return 2 * bytes() <= HELD; }  // two panels fit in the L2 cache
@@ -84,7 +84,7 @@ class Apart {
   void go_on(long count) {
     for (const long stop = std::min(end_, done_ + count); done_ < stop; ++done_)
       lay_out_three(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
-                    done_ / VECTORS * UNITS_OF_A_TILE);
+                    done_ / VECTORS * TILE_K_GROUPS);
   }
 
  private:
@@ -92,7 +92,7 @@ class Apart {
 
   void begin(long panel, char* to) {
     from_ = reinterpret_cast<const float*>(w_.weight) + (panel * w_.inner + inputs_.first) * PANEL;
-    panel_ = panel, to_ = to, done_ = 0, end_ = units_ / UNITS_OF_A_TILE * VECTORS;
+    panel_ = panel, to_ = to, done_ = 0, end_ = units_ / TILE_K_GROUPS * VECTORS;
   }
 
   const Matrix& w_;
@@ -114,51 +114,51 @@ struct AsItIs {
 template <typename P, typename Y = float>
 class Tiled {
  public:
-  static constexpr bool IS_TAKEN_APART = P::NUMBERS == Numbers::three_bfloat16;
+  static constexpr bool IS_TAKEN_APART = P::TILE_TYPE == TileType::bf16x3;
   static constexpr long PARTS = IS_TAKEN_APART ? 3 : 1;
 
   Tiled(const Matrix& w, Inputs inputs)
       : w_(w), groups_(blocks(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
 
   // Number of steps along the inner axis. A step is one product of tiles, or six if numbers are split.
-  static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * UNITS_OF_A_TILE : P::GROUP * UNITS_OF_A_TILE); }
+  static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * TILE_K_GROUPS : P::GROUP * TILE_K_GROUPS); }
 
   // Multiplies all rows by one panel. If the sums are ranked, `y` is not written, and `ranking` is needed until
   // `finish`. The next panel, if it is before `end`, is prefetched in equal parts, one with each step.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows,
                 Y* y, const PartRanking* ranking) {
-    const long parts = std::max(1L, blocks(rows, ROWS_OF_TILES) * STEPS_ACROSS * steps_);
+    const long parts = std::max(1L, blocks(rows, AMX_MR) * STEPS_ACROSS * steps_);
     const long lines = panel + 1 < end ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
-    Ahead ahead{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
+    Prefetcher prefetcher{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
     if constexpr (IS_TAKEN_APART) {
       apart_.two_stay() ? apart_.take_ahead(panel, end) : apart_.take(panel, panel + 1);
-      sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, ROWS_OF_TILES)) : 0;
+      sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, AMX_MR)) : 0;
     }
-    for (long i = 0; i < rows; i += ROWS_OF_TILES)
+    for (long i = 0; i < rows; i += AMX_MR)
       multiply(inputs + i * padded, padded, {units ? units + i : nullptr, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
-                                             std::min(ROWS_OF_TILES, rows - i)}, ahead, {0, steps_, nullptr});
+                                             std::min(AMX_MR, rows - i)}, prefetcher, {0, steps_, nullptr});
   }
 
   // Multiplies all rows by several panels. As many panels as fit in the L2 cache stay there while the rows pass, and
   // the rows being multiplied stay in the L1 cache. Long rows are cut into parts, and each part is multiplied by all
   // these panels before the next one.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, Y* y) {
-    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * UNITS_OF_A_TILE * PANEL * 4));
+    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * TILE_K_GROUPS * PANEL * 4));
     const long parts = IS_TAKEN_APART ? 1 : std::max(1L, blocks(steps_, MOST_STEPS)), depth = blocks(steps_, parts);
-    Number* waiting = scratch<Number, WAITING>(parts > 1 ? std::min(at_once, end - panel) * ROWS_OF_TILES * PANEL : 0);
-    Ahead nothing{};
+    Number* waiting = scratch<Number, WAITING>(parts > 1 ? std::min(at_once, end - panel) * AMX_MR * PANEL : 0);
+    Prefetcher no_prefetch{};
     for (; panel < end; panel += at_once) {
       if constexpr (IS_TAKEN_APART) apart_.take(panel, std::min(end, panel + at_once));
-      for (long i = 0; i < rows; i += ROWS_OF_TILES)
+      for (long i = 0; i < rows; i += AMX_MR)
         for (long part = 0; part < parts; ++part)
           for (long own = panel; own < std::min(end, panel + at_once); ++own)
             multiply(inputs + i * padded, padded,
-                     {units ? units + i : nullptr, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(ROWS_OF_TILES, rows - i)},
-                     nothing, {part * depth, std::min(steps_, (part + 1) * depth), waiting + (own - panel) * ROWS_OF_TILES * PANEL});
+                     {units ? units + i : nullptr, y + i * w_.columns, nullptr, own * PANEL, i, 0, std::min(AMX_MR, rows - i)},
+                     no_prefetch, {part * depth, std::min(steps_, (part + 1) * depth), waiting + (own - panel) * AMX_MR * PANEL});
     }
   }
 
-  void finish() { finish(ROWS_OF_TILES); }
+  void finish() { finish(AMX_MR); }
 
  private:
   using Number = typename P::Number;
@@ -166,7 +166,7 @@ class Tiled {
   static constexpr long MOST_STEPS = 16;  // steps for which the rows stay in the L1 cache
   static constexpr int WAITING = 15;
   static constexpr long AT_LEAST = 8;  // minimum number of rows to finish at a time if the epilogue is cheap
-  static constexpr long STEPS_ACROSS = VECTORS / VECTORS_OF_TILES;
+  static constexpr long STEPS_ACROSS = VECTORS / AMX_NR_VECTORS;
   struct Block {
     const float* units;
     Y* y;
@@ -181,31 +181,31 @@ class Tiled {
     Number* waiting;
   };
 
-  void multiply(const typename P::Input* x, long stride, const Block& block, Ahead& ahead, const Steps& steps) {
+  void multiply(const typename P::Input* x, long stride, const Block& block, Prefetcher& prefetcher, const Steps& steps) {
     const long vectors = blocks(std::min(PANEL, w_.columns - block.first), LANES);
-    const long in_turn = blocks(ROWS_OF_TILES, std::max(1L, steps_) * blocks(vectors, VECTORS_OF_TILES));
+    const long in_turn = blocks(AMX_MR, std::max(1L, steps_) * blocks(vectors, AMX_NR_VECTORS));
     const long at_once = w_.activation > 1 ? in_turn : std::max(AT_LEAST, in_turn);
     const bool is_last = steps.end == steps_;
-    const long first = steps.first * PARTS * UNITS_OF_A_TILE;
-    long whole = steps.end * PARTS * UNITS_OF_A_TILE, left = 0;
+    const long first = steps.first * PARTS * TILE_K_GROUPS;
+    long whole = steps.end * PARTS * TILE_K_GROUPS, left = 0;
     const char* weight;
     if constexpr (IS_TAKEN_APART) {
       weight = apart_.at(block.first / PANEL);
     } else {
       weight = w_.weight + block.first * groups_ * 4;
-      if (is_last) whole = groups_ / UNITS_OF_A_TILE * UNITS_OF_A_TILE, left = groups_ - whole;
+      if (is_last) whole = groups_ / TILE_K_GROUPS * TILE_K_GROUPS, left = groups_ - whole;
       if (left) {  // padded with zeros in a copy, because the memory beyond belongs to the next panel or to nothing
         std::memcpy(last_, weight + whole * PANEL * 4, left * PANEL * 4);
-        std::memset(last_ + left * PANEL * 4, 0, (UNITS_OF_A_TILE - left) * PANEL * 4);
+        std::memset(last_ + left * PANEL * 4, 0, (TILE_K_GROUPS - left) * PANEL * 4);
       }
     }
     Number* sums = is_last ? sums_[is_second_ = !is_second_] : steps.waiting;
-    for (long v = 0; v < vectors; v += VECTORS_OF_TILES)
-      tiles_.multiply<P::NUMBERS>({reinterpret_cast<const char*>(x) + 4 * first, weight + first * 4 * PANEL + v * 64,
+    for (long v = 0; v < vectors; v += AMX_NR_VECTORS)
+      tiles_.multiply<P::TILE_TYPE>({reinterpret_cast<const char*>(x) + 4 * first, weight + first * 4 * PANEL + v * 64,
                                    left ? last_ + v * 64 : nullptr, stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole - first,
                                    IS_TAKEN_APART, steps.first ? steps.waiting + v * LANES : nullptr},
                                   block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
-                                    ahead.ask();
+                                    prefetcher.step();
                                     finish(at_once);
                                     if constexpr (IS_TAKEN_APART) apart_.go_on(sixteens_);
                                   });
@@ -265,9 +265,9 @@ class Tiled {
   const bool is_added_;  // to the previous contents of `y`
   long sixteens_ = 0;    // blocks of sixteen columns and units of the next panel to split with each step
   std::conditional_t<IS_TAKEN_APART, Apart, AsItIs> apart_;
-  Tiles tiles_;
-  alignas(64) Number sums_[2][ROWS_OF_TILES * PANEL];
-  alignas(64) char last_[UNITS_OF_A_TILE * PANEL * 4];
+  AmxTiles tiles_;
+  alignas(64) Number sums_[2][AMX_MR * PANEL];
+  alignas(64) char last_[TILE_K_GROUPS * PANEL * 4];
   bool is_second_ = false;
   Block of_{};  // the previous block; its unfinished sums start at `from_`
   const Number* from_ = nullptr;

@@ -8,105 +8,105 @@
 
 namespace transformer {
 
-extern bool uses_tiles;  // whether the processor supports AMX and its use is enabled
+extern bool amx_enabled;  // whether the processor supports AMX and its use is enabled
 
-constexpr long UNITS_OF_A_TILE = 16;  // in a row of a: four bytes each, two bfloat16 or four int8
-enum class Numbers { int8, bfloat16, three_bfloat16 };  // the last one is float32, split as in three.h
-constexpr long ROWS_OF_TILES = 32, VECTORS_OF_TILES = 2;  // size of the block of sums that is computed together
+constexpr long TILE_K_GROUPS = 16;  // in a row of a: four bytes each, two bfloat16 or four int8
+enum class TileType { int8, bfloat16, bf16x3 };  // the last one is float32, split as in three.h
+constexpr long AMX_MR = 32, AMX_NR_VECTORS = 2;  // size of the block of sums that is computed together
 
-// Two factors: rows of a, `row` bytes apart, and units of b, each of all columns, `unit` bytes apart. b has `units`
-// units, a multiple of 16, or of 48 if each one is stored as three parts. If `last` is not null, it holds 16 more. The
-// factor that is read again soon (b if `b_stays`, otherwise a) is kept in the L1 cache; the other one is streamed and
+// Two factors: rows of a, `a_stride` bytes apart, and units of b, each of all columns, `b_stride` bytes apart. b has `k_groups`
+// units, a multiple of 16, or of 48 if each one is stored as three parts. If `b_tail` is not null, it holds 16 more. The
+// factor that is read again soon (b if `b_is_resident`, otherwise a) is kept in the L1 cache; the other one is streamed and
 // does not displace it.
-struct Factors {
-  const char *a, *b, *last;
-  long row, unit, units;
-  bool b_stays;
+struct TileOperands {
+  const char *a, *b, *b_tail;
+  long a_stride, b_stride, k_groups;
+  bool b_is_resident;
   // Partial sums to which the product is added, with the row stride of the result; or null.
-  const void* before = nullptr;
+  const void* initial_sums = nullptr;
 };
 
 // The calling thread's tiles, which are released on destruction.
-class Tiles {
+class AmxTiles {
  public:
-  Tiles() = default;
-  Tiles(const Tiles&) = delete;
-  ~Tiles();
+  AmxTiles() = default;
+  AmxTiles(const AmxTiles&) = delete;
+  ~AmxTiles();
 
   // Multiplies `rows` rows, at most 32, by two vectors of columns, or by one if `vectors` is 1. Rows of sums are
-  // `stride` bytes apart. int8 elements of a are unsigned. `meanwhile` is called at each step along the inner axis,
+  // `stride` bytes apart. int8 elements of a are unsigned. `overlapped` is called at each step along the inner axis,
   // because the vector units are idle.
-  template <Numbers numbers, typename Meanwhile>
-  void multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile);
+  template <TileType type, typename Overlapped>
+  void multiply(const TileOperands& f, long rows, long vectors, void* sums, long stride, const Overlapped& overlapped);
 
  private:
-  void shape(long rows);
-  template <Numbers numbers, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
-  static void run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile);
+  void configure(long rows);
+  template <TileType type, bool b_is_resident, int ROW_TILES, int COLUMN_TILES, typename Overlapped>
+  static void multiply_tiles(const TileOperands& f, char* sums, long stride, const Overlapped& overlapped);
   long rows_ = 0;
 };
 
-// Memory that is needed later: `lines` cache lines are prefetched with each step along the inner axis.
-struct Ahead {
-  const char* from;
-  long lines;
+// Memory that is needed later: `lines_per_step` cache lines are prefetched with each step along the inner axis.
+struct Prefetcher {
+  const char* address;
+  long lines_per_step;
 
-  void ask() {
-    for (long i = 0; i < lines; ++i, from += 64) _mm_prefetch(from, _MM_HINT_T1);
+  void step() {
+    for (long i = 0; i < lines_per_step; ++i, address += 64) _mm_prefetch(address, _MM_HINT_T1);
   }
 };
 
-#ifdef TRANSFORMER_TILES
+#ifdef TRANSFORMER_AMX
 
-inline Tiles::~Tiles() {
+inline AmxTiles::~AmxTiles() {
   if (rows_) _tile_release();
 }
 
 // Tiles 0 to 3 hold sums, 4 and 5 rows of a, 6 and 7 columns of b.
-inline void Tiles::shape(long rows) {
+inline void AmxTiles::configure(long rows) {
   if (rows == rows_) return;
   rows_ = rows;
   struct {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t bytes[16] = {};
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t bytes_per_row[16] = {};
     uint8_t rows[16] = {};
-  } shapes;
+  } config;
   const auto upper = static_cast<uint8_t>(std::min(rows, 16L)), lower = static_cast<uint8_t>(std::max(1L, rows - 16));
-  const uint8_t of_each[8] = {upper, upper, lower, lower, upper, lower, 16, 16};
+  const uint8_t rows_of_each[8] = {upper, upper, lower, lower, upper, lower, 16, 16};
   for (int i = 0; i < 8; ++i) {
-    shapes.bytes[i] = 64;
-    shapes.rows[i] = of_each[i];
+    config.bytes_per_row[i] = 64;
+    config.rows[i] = rows_of_each[i];
   }
-  __asm__ volatile("" ::"r"(&shapes) : "memory");  // the next line does not declare that it reads the whole struct
-  _tile_loadconfig(&shapes);
+  __asm__ volatile("" ::"r"(&config) : "memory");  // the next line does not declare that it reads the whole struct
+  _tile_loadconfig(&config);
 }
 
 // These are macros, because tile numbers are immediate operands of the instructions.
 #define ADD_PRODUCT(sums, a, b)      \
   do {                               \
-    if (numbers == Numbers::int8)    \
+    if (type == TileType::int8)    \
       _tile_dpbusd(sums, a, b);      \
     else                             \
       _tile_dpbf16ps(sums, a, b);    \
   } while (false)
 
-#define LOAD(tile, from, stride, stays)       \
+#define LOAD(tile, address, stride, resident)       \
   do {                                        \
-    if (stays)                                \
-      _tile_loadd(tile, from, stride);        \
+    if (resident)                                \
+      _tile_loadd(tile, address, stride);        \
     else                                      \
-      _tile_stream_loadd(tile, from, stride); \
+      _tile_stream_loadd(tile, address, stride); \
   } while (false)
 
-template <Numbers numbers, bool b_stays, int DOWN, int ACROSS, typename Meanwhile>
-void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& meanwhile) {
-  constexpr bool has_lower = DOWN == 2, has_right = ACROSS == 2;
+template <TileType type, bool b_is_resident, int ROW_TILES, int COLUMN_TILES, typename Overlapped>
+void AmxTiles::multiply_tiles(const TileOperands& f, char* sums, long stride, const Overlapped& overlapped) {
+  constexpr bool has_lower = ROW_TILES == 2, has_right = COLUMN_TILES == 2;
   __asm__ volatile("" ::: "memory");  // stores to the operands must precede the loads of tiles
-  if (const auto* before = static_cast<const char*>(f.before)) {
-    _tile_loadd(0, before, stride);
-    if (has_right) _tile_loadd(1, before + 64, stride);
-    if (has_lower) _tile_loadd(2, before + 16 * stride, stride);
-    if (has_lower && has_right) _tile_loadd(3, before + 16 * stride + 64, stride);
+  if (const auto* initial_sums = static_cast<const char*>(f.initial_sums)) {
+    _tile_loadd(0, initial_sums, stride);
+    if (has_right) _tile_loadd(1, initial_sums + 64, stride);
+    if (has_lower) _tile_loadd(2, initial_sums + 16 * stride, stride);
+    if (has_lower && has_right) _tile_loadd(3, initial_sums + 16 * stride + 64, stride);
   } else {
     _tile_zero(0);
     if (has_right) _tile_zero(1);
@@ -114,40 +114,40 @@ void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& mean
     if (has_lower && has_right) _tile_zero(3);
   }
   const auto load_a = [&f](const char* a) {
-    LOAD(4, a, f.row, !b_stays);
-    if (has_lower) LOAD(5, a + 16 * f.row, f.row, !b_stays);
+    LOAD(4, a, f.a_stride, !b_is_resident);
+    if (has_lower) LOAD(5, a + 16 * f.a_stride, f.a_stride, !b_is_resident);
   };
   const auto load_b = [&f](const char* b) {
-    LOAD(6, b, f.unit, b_stays);
-    if (has_right) LOAD(7, b + 64, f.unit, b_stays);
+    LOAD(6, b, f.b_stride, b_is_resident);
+    if (has_right) LOAD(7, b + 64, f.b_stride, b_is_resident);
   };
-  const auto add = [] {
+  const auto accumulate = [] {
     ADD_PRODUCT(0, 4, 6);
     if (has_right) ADD_PRODUCT(1, 4, 7);
     if (has_lower) ADD_PRODUCT(2, 5, 6);
     if (has_lower && has_right) ADD_PRODUCT(3, 5, 7);
   };
   const char* a = f.a;
-  if constexpr (numbers == Numbers::three_bfloat16) {
-    const long part = UNITS_OF_A_TILE * f.unit;
-    for (const char *b = f.b, *end = b + f.units * f.unit; b < end; a += 3 * 64, b += 3 * part) {
+  if constexpr (type == TileType::bf16x3) {
+    const long term_bytes = TILE_K_GROUPS * f.b_stride;
+    for (const char *b = f.b, *end = b + f.k_groups * f.b_stride; b < end; a += 3 * 64, b += 3 * term_bytes) {
       // Of the nine products of parts, three are omitted. They amount to at most the last bit of float32.
-      load_a(a + 128), load_b(b), add();
-      load_a(a + 64), add();
-      load_b(b + part), add();
-      load_a(a), add();
-      load_b(b), add();
-      load_b(b + 2 * part), add();
-      meanwhile();
+      load_a(a + 128), load_b(b), accumulate();
+      load_a(a + 64), accumulate();
+      load_b(b + term_bytes), accumulate();
+      load_a(a), accumulate();
+      load_b(b), accumulate();
+      load_b(b + 2 * term_bytes), accumulate();
+      overlapped();
     }
   } else {
-    const auto add_tile = [&](const char* b) {
-      load_b(b), load_a(a), add();
+    const auto accumulate_step = [&](const char* b) {
+      load_b(b), load_a(a), accumulate();
       a += 64;
-      meanwhile();
+      overlapped();
     };
-    for (long u = 0; u < f.units; u += UNITS_OF_A_TILE) add_tile(f.b + u * f.unit);
-    if (f.last) add_tile(f.last);
+    for (long u = 0; u < f.k_groups; u += TILE_K_GROUPS) accumulate_step(f.b + u * f.b_stride);
+    if (f.b_tail) accumulate_step(f.b_tail);
   }
   _tile_stored(0, sums, stride);
   if (has_right) _tile_stored(1, sums + 64, stride);
@@ -158,26 +158,26 @@ void Tiles::run(const Factors& f, char* sums, long stride, const Meanwhile& mean
 #undef ADD_PRODUCT
 #undef LOAD
 
-template <Numbers numbers, typename Meanwhile>
-void Tiles::multiply(const Factors& f, long rows, long vectors, void* sums, long stride, const Meanwhile& meanwhile) {
-  shape(rows);
-  auto* to = static_cast<char*>(sums);
-  const auto multiply = [&](auto stays) {
-    constexpr bool b_stays = stays;
-    const bool is_wide = vectors > 1;
+template <TileType type, typename Overlapped>
+void AmxTiles::multiply(const TileOperands& f, long rows, long vectors, void* sums, long stride, const Overlapped& overlapped) {
+  configure(rows);
+  auto* dst = static_cast<char*>(sums);
+  const auto multiply = [&](auto resident) {
+    constexpr bool b_is_resident = resident;
+    const bool has_two_columns = vectors > 1;
     if (rows > 16)
-      is_wide ? run<numbers, b_stays, 2, 2>(f, to, stride, meanwhile) : run<numbers, b_stays, 2, 1>(f, to, stride, meanwhile);
+      has_two_columns ? multiply_tiles<type, b_is_resident, 2, 2>(f, dst, stride, overlapped) : multiply_tiles<type, b_is_resident, 2, 1>(f, dst, stride, overlapped);
     else
-      is_wide ? run<numbers, b_stays, 1, 2>(f, to, stride, meanwhile) : run<numbers, b_stays, 1, 1>(f, to, stride, meanwhile);
+      has_two_columns ? multiply_tiles<type, b_is_resident, 1, 2>(f, dst, stride, overlapped) : multiply_tiles<type, b_is_resident, 1, 1>(f, dst, stride, overlapped);
   };
-  f.b_stays ? multiply(std::true_type()) : multiply(std::false_type());
+  f.b_is_resident ? multiply(std::true_type()) : multiply(std::false_type());
 }
 
 #else
 
-inline Tiles::~Tiles() {}
-template <Numbers numbers, typename Meanwhile>
-void Tiles::multiply(const Factors&, long, long, void*, long, const Meanwhile&) {}
+inline AmxTiles::~AmxTiles() {}
+template <TileType type, typename Overlapped>
+void AmxTiles::multiply(const TileOperands&, long, long, void*, long, const Overlapped&) {}
 
 #endif
 

@@ -58,10 +58,10 @@ void backward(const Head& head) {
 
 template <typename T>
 void all(const TrainedAttention& a, bool is_backward, int threads) {
-  share(a.batch * a.heads, threads, [&](long i) {
+  parallel_for(a.batch * a.heads, threads, [&](long i) {
     const Head head{a, i / a.heads, i % a.heads};
     if constexpr (HAS_BF16_DOT && IS_BFLOAT16<T>)
-      if (!uses_tiles && as_short(head, [=](const auto& own) { is_backward ? own.backward() : own.forward(); })) return;
+      if (!amx_enabled && as_short(head, [=](const auto& own) { is_backward ? own.backward() : own.forward(); })) return;
     is_backward ? backward<T>(head) : forward<T>(head);
   });
 }

@@ -1,7 +1,7 @@
 // Vectors of sixteen numbers in one register: AVX-512 with VNNI and bfloat16.
 #pragma once
 #include "compiler.h"
-#ifdef TRANSFORMER_TILES
+#ifdef TRANSFORMER_AMX
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,amx-tile,amx-bf16,amx-int8")
 #else
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16")

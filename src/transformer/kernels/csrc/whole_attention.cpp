@@ -128,8 +128,8 @@ class Rounded {
   }
 
  private:
-  static constexpr long INPUTS = 2 * UNITS_OF_A_TILE, COLUMNS = VECTORS_OF_TILES * LANES;
-  static constexpr long ROWS = ROWS_OF_TILES;  // queries processed at a time
+  static constexpr long INPUTS = 2 * TILE_K_GROUPS, COLUMNS = AMX_NR_VECTORS * LANES;
+  static constexpr long ROWS = AMX_MR;  // queries processed at a time
   static_assert(INPUTS == COLUMNS);
 
   static long up(long n, long size) { return std::max(1L, (n + size - 1) / size) * size; }
@@ -172,11 +172,11 @@ class Rounded {
   // sums are `apart` apart. AMX multiplies all ROWS rows; those beyond `rows` hold the remains of earlier ones.
   void multiply(const int32_t* x, long rows, long units, const int32_t* y, long columns, long stride, float* sums, long apart,
                 bool y_stays, long x_stride) {
-    if (uses_tiles) {
+    if (amx_enabled) {
       for (long v = 0; v < columns; v += COLUMNS)
-        tiles_.multiply<Numbers::bfloat16>({reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(y + v), nullptr,
+        tiles_.multiply<TileType::bfloat16>({reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(y + v), nullptr,
                                             4 * x_stride, 4 * stride, units, y_stays},
-                                           ROWS, VECTORS_OF_TILES, sums + v, 4 * apart, [] {});
+                                           ROWS, AMX_NR_VECTORS, sums + v, 4 * apart, [] {});
       return;
     }
     for (long r = 0; r < rows; r += MR, x += MR * x_stride, sums += MR * apart)
@@ -229,7 +229,7 @@ class Rounded {
   const long reach_, inner_;  // numbers of positions and of elements of a head, rounded up to whole tiles
   int32_t *keys_, *values_, *queries_, *weights_;  // pairs of bfloat16
   float *scores_, *sums_;
-  Tiles tiles_;
+  AmxTiles tiles_;
 };
 
 template <typename T>
