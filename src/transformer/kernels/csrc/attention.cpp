@@ -31,8 +31,8 @@ struct Ahead {
 template <typename T, int V, bool whole, int R>
 void attend(const Attention& a, long b, Ahead ahead, const float* query, const T* keys, const T* values, const bool* mask,
             long positions, float* weights, long reach, float* out) {
-  const int32_t* holders = a.holders ? a.holders + b * a.holders_stride : nullptr;
-  const auto row = [=](long s) { return holders ? holders[s] : b; };
+  const int32_t* cache_indirection = a.cache_indirection ? a.cache_indirection + b * a.indirection_stride : nullptr;
+  const auto row = [=](long s) { return cache_indirection ? cache_indirection[s] : b; };
   const Mask last = tail_mask(a.width - (V - 1) * LANES);
   const auto part = [last](int v) { return !whole && v == V - 1 ? last : static_cast<Mask>(0xffff); };
   VecF32 q[R][V];
@@ -126,7 +126,7 @@ extern "C" long transformer_size_of_attention() { return sizeof(transformer::Att
 
 extern "C" void transformer_attention(const transformer::Attention* a, int threads) {
   using namespace transformer;
-  if (a->is_whole) return transformer_attention_of_whole(a, threads);
+  if (a->is_full_sequence) return transformer_attention_of_whole(a, threads);
   const bool whole = a->width % LANES == 0;
   if (a->is_bfloat16)
     whole ? attend_by_width<uint16_t, true>(*a, threads) : attend_by_width<uint16_t, false>(*a, threads);

@@ -9,7 +9,7 @@ namespace {
 
 enum { PROJECTED = 40, FETCHED, ADDED, NORMED, INNER };  // scratch buffers that the called kernels do not use
 
-void multiply(const Matrix& w, const float* x, long rows, float* y, int threads) {
+void multiply(const PackedMatrix& w, const float* x, long rows, float* y, int threads) {
   transformer_product(&w, x, rows, y, threads_for(rows * w.inner * w.columns, threads));
 }
 
@@ -21,7 +21,7 @@ void attend(const Attention& a, int threads) {
 template <typename Sublayer>
 void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, int threads, Sublayer sublayer) {
   float* added = scratch<float, ADDED>(rows * width);
-  threads = threads_for(OPERATIONS_OF_A_NORM * rows * width, threads);
+  threads = threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * width, threads);
   if (!is_pre) {
     sublayer(x, added);
     transformer_add_norm(x, added, norm.alpha, norm.beta, norm.eps, rows, width, x, threads);
@@ -41,7 +41,7 @@ void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, in
 
 // `own` (self-attention) and `source` (cross-attention) describe the caches; their queries and outputs are set here. If
 // `source` is null, the layer belongs to a decoder-only model.
-extern "C" void transformer_decoder_layer(const transformer::Layer* layer, transformer::Attention* own,
+extern "C" void transformer_decoder_layer(const transformer::DecoderLayer* layer, transformer::Attention* own,
                                           transformer::Attention* source, const float* from, float* x, long rows,
                                           int threads) {
   using namespace transformer;
@@ -82,4 +82,4 @@ extern "C" void transformer_decoder_layer(const transformer::Layer* layer, trans
   });
 }
 
-extern "C" long transformer_size_of_layer() { return sizeof(transformer::Layer); }
+extern "C" long transformer_size_of_layer() { return sizeof(transformer::DecoderLayer); }

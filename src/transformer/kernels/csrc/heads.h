@@ -15,7 +15,7 @@ constexpr float NEVER = -std::numeric_limits<float>::infinity();
 long even(long n) { return n + n % 2; }
 
 struct Head {
-  const TrainedAttention& a;
+  const TrainingAttention& a;
   long batch, head;
 
   template <typename T>

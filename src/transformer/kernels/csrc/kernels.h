@@ -5,7 +5,7 @@
 namespace transformer {
 
 // A packed weight, with the fields of `PackedMatrixArgs` in packed_linear.py, in its order.
-struct Matrix {
+struct PackedMatrix {
   const char* weight;        // panels
   const float* bias;         // one per column, or null
   const float* scales;       // int8: scale of each column
@@ -21,20 +21,20 @@ struct Attention {
   const void *query, *keys, *values;
   const bool* mask;        // true = may attend; or null
   const int64_t* last;     // the last position that each row may attend to; or null
-  const int32_t* holders;  // cache row that holds each position of a row; null: the row itself
+  const int32_t* cache_indirection;  // cache row that holds each position of a row; null: the row itself
   void* out;               // concatenated heads, with the type of the query
   long batch, queries, positions, heads, width;
   long query_batch, query_stride;
   long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
-  long mask_batch, mask_query, holders_stride;
+  long mask_batch, mask_query, indirection_stride;
   float scale;
-  int is_bfloat16;         // type of keys and values, and of the query if `is_whole`
-  int is_whole;            // several queries are processed together (full sequences)
-  int may_round;           // products over full sequences may be computed in bfloat16
+  int is_bfloat16;         // type of keys and values, and of the query if `is_full_sequence`
+  int is_full_sequence;            // several queries are processed together (full sequences)
+  int allow_bf16;           // products over full sequences may be computed in bfloat16
 };
 
 // A matrix that is not packed, with the fields of `MatrixArgs` in gemm.py, in its order.
-struct Layout {
+struct MatrixView {
   const void* data;
   long stride;        // elements between rows, or between columns if it is transposed
   int is_bfloat16, is_transposed;
@@ -42,15 +42,15 @@ struct Layout {
 };
 
 // Operations applied to a product before it is written, with the fields of `EpilogueArgs` in gemm.py, in its order.
-struct Finish {
+struct Epilogue {
   const float* bias;    // one number per column, or null
-  const void* gate;     // matrix of the inputs' type, or null; the result is 0 where it is not positive
-  long gate_stride;
+  const void* factor_matrix;     // matrix of the inputs' type, or null; the result is 0 where it is not positive
+  long factor_stride;
   float factor;         // factor of the result if there is a gate
-  int is_slope;         // the gate holds derivatives to multiply the result with
-  int is_added;         // the product is added to the previous contents, float32
-  int is_rectified;     // ReLU is applied
-  float* row_sums;      // output for the sums of A's rows, or null; with `is_added`, added to its contents
+  int has_derivatives;         // the gate holds derivatives to multiply the result with
+  int accumulate;         // the product is added to the previous contents, float32
+  int relu;     // ReLU is applied
+  float* row_sums;      // output for the sums of A's rows, or null; with `accumulate`, added to its contents
 };
 
 // Queries, keys or values of all heads, with strides in elements. The elements of a head are contiguous.
@@ -60,7 +60,7 @@ struct Heads {
 };
 
 // Fields of `TrainingAttentionArgs` in attention_autograd.py, in its order.
-struct TrainedAttention {
+struct TrainingAttention {
   Heads query, keys, values;
   Heads d_query, d_keys, d_values;     // written by the backward pass
   const bool* mask;                    // true = may attend; or null
@@ -78,27 +78,27 @@ struct Norm {
 };
 
 // Fields of `LayerArgs` in layer_step.py, in its order.
-struct Layer {
-  const Matrix *queries_keys_values, *self_out, *linear_1, *linear_2;
-  const Matrix *source_query, *source_out;  // null without cross-attention
+struct DecoderLayer {
+  const PackedMatrix *queries_keys_values, *self_out, *linear_1, *linear_2;
+  const PackedMatrix *source_query, *source_out;  // null without cross-attention
   Norm norms[3];                            // two or three; the last one belongs to the feed-forward network
   int is_pre;
 };
 
 // Number of multiplications from which several threads are faster than one.
-constexpr long ONE_THREAD_UP_TO = 1 << 19;
-constexpr long OPERATIONS_OF_A_NORM = 8;  // approximate number per element
-inline int threads_for(long operations, int threads) { return operations >= ONE_THREAD_UP_TO ? threads : 1; }
+constexpr long MIN_PARALLEL_OPERATIONS = 1 << 19;
+constexpr long NORM_OPERATIONS_PER_ELEMENT = 8;  // approximate number per element
+inline int threads_for(long operations, int threads) { return operations >= MIN_PARALLEL_OPERATIONS ? threads : 1; }
 
 }  // namespace transformer
 
 extern "C" {
-void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads);
-void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b, const transformer::Finish* finish,
+void transformer_product(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads);
+void transformer_matmul(const transformer::MatrixView* a, const transformer::MatrixView* b, const transformer::Epilogue* epilogue,
                         void* c, int c_is_bfloat16, long stride, long m, long n, long k, int is_bfloat16, int threads);
 void transformer_attention(const transformer::Attention* a, int threads);
 void transformer_attention_of_whole(const transformer::Attention* a, int threads);
-void transformer_remember(const float* fresh, long stride, void* cache, long rows, long heads, long width,
+void transformer_remember(const float* values, long stride, void* cache, long rows, long heads, long width,
                           long row_stride, long head_stride, long position_stride, const int64_t* positions,
                           int is_bfloat16);
 void transformer_add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long rows,

@@ -38,29 +38,29 @@ constexpr long ROOM = 8 << 20;           // bytes of B that are packed at a time
 constexpr long SHARES = 8;               // shares into which the inputs are split among threads,
 constexpr long MANY_INPUTS = 2048;       // if there are at least this many inputs
 constexpr long SMALL = 256 << 10;        // and at most this many bytes of sums
-constexpr long WORTH_TAKING_APART = 100;  // minimum average number of products per float32 input for splitting
+constexpr long MIN_PRODUCTS_PER_SPLIT = 100;  // minimum average number of products per float32 input for splitting
 constexpr long PASSED_ON = 256 << 10;    // minimum size of C in bytes for non-temporal stores by several threads
 constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and by one thread, which may read C next
 
-// Packs `width` columns of the matrix, starting at `first`. If `is_along`, each column is contiguous in memory. A task
+// Packs `width` columns of the matrix, starting at `first`. If `is_k_contiguous`, each column is contiguous in memory. A task
 // packs `swath` columns and STRETCH units of each. Units beyond the inputs are zero.
 template <typename P>
-void lay_out(const Layout& x, long first, bool is_along, long inner, long units, long width, long panel, long swath,
+void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, long units, long width, long panel, long swath,
              char* to, const Thread& thread) {
-  units /= P::PARTS;
-  const long stretches = blocks(units, STRETCH);
-  thread.for_each_task(blocks(width, swath) * stretches, [=](long task) {
+  units /= P::TERMS;
+  const long stretches = ceil_div(units, STRETCH);
+  thread.for_each_task(ceil_div(width, swath) * stretches, [=](long task) {
     const long column = task / stretches * swath, unit = task % stretches * STRETCH;
-    const long offset = is_along ? (first + column) * x.stride : first + column;
-    const Piece piece{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
-    char* own = to + 4 * column * units * P::PARTS;
+    const long offset = is_k_contiguous ? (first + column) * x.stride : first + column;
+    const PackBlock block{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
+    char* own = to + 4 * column * units * P::TERMS;
     if constexpr (sizeof(typename P::Input) == 2)
-      if (x.is_bfloat16) return lay_out<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_along, piece, own);
+      if (x.is_bfloat16) return pack_b<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_k_contiguous, block, own);
     const auto* from = static_cast<const float*>(x.data) + offset;
-    if constexpr (P::PARTS == 3)
-      lay_out_three(from, x.stride, is_along, piece, own);
+    if constexpr (P::TERMS == 3)
+      pack_b_bf16x3(from, x.stride, is_k_contiguous, block, own);
     else
-      lay_out<P>(from, x.stride, is_along, piece, own);
+      pack_b<P>(from, x.stride, is_k_contiguous, block, own);
   });
 }
 
@@ -82,17 +82,17 @@ struct Wanted {
   }
 };
 
-void move(Layout& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
+void move(MatrixView& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
 
 // Advances both factors to input `first`.
-void move(Layout& a, Layout& b, long first) {
+void move(MatrixView& a, MatrixView& b, long first) {
   move(a, a.is_transposed ? first * a.stride : first);
   move(b, b.is_transposed ? first : first * b.stride);
 }
 
 // Destination of a tile's sums, and the buffer that holds partial sums between parts of the inner axis.
 struct Sums {
-  Finish finish;
+  Epilogue finish;
   void* c;
   long stride, rows, columns;
   bool c_is_bfloat16, is_first, is_last;
@@ -109,8 +109,8 @@ struct Sums {
   template <typename T>
   void ask_ahead(long rows, long i, long j, long width, bool wants_room) const {
     for (long r = i; r < i + rows; ++r) {
-      if (finish.gate) prefetch(static_cast<const T*>(finish.gate) + r * finish.gate_stride + j, width);
-      if (!finish.is_added && !wants_room) continue;
+      if (finish.factor_matrix) prefetch(static_cast<const T*>(finish.factor_matrix) + r * finish.factor_stride + j, width);
+      if (!finish.accumulate && !wants_room) continue;
       if (c_is_bfloat16)
         prefetch(static_cast<const uint16_t*>(c) + r * stride + j, width);
       else
@@ -122,18 +122,18 @@ struct Sums {
 // Applies ReLU and the gate to row i, columns from j on. T is the element type of the gate. A call would spill the
 // tile's registers, so this is always inlined.
 template <typename T>
-__attribute__((always_inline)) inline VecF32 bent(VecF32 y, const Finish& f, long i, long j, Mask m) {
-  if (f.is_rectified) y = max(broadcast(0.0f), y);  // this operand order preserves NaN
-  if (!f.gate) return y;
-  const VecF32 gate = load(static_cast<const T*>(f.gate) + i * f.gate_stride + j, m);
-  if (f.is_slope) return y * gate;
-  return maskz(cmp_nle(gate, broadcast(0.0f)), y * broadcast(f.factor));
+__attribute__((always_inline)) inline VecF32 bent(VecF32 y, const Epilogue& f, long i, long j, Mask m) {
+  if (f.relu) y = max(broadcast(0.0f), y);  // this operand order preserves NaN
+  if (!f.factor_matrix) return y;
+  const VecF32 factors = load(static_cast<const T*>(f.factor_matrix) + i * f.factor_stride + j, m);
+  if (f.has_derivatives) return y * factors;
+  return maskz(cmp_nle(factors, broadcast(0.0f)), y * broadcast(f.factor));
 }
 
 // Applies the epilogue, except for the bias, to row i, columns from j on, after the last part of the inner axis.
 template <typename T>
 __attribute__((always_inline)) inline VecF32 finished(const Sums& s, VecF32 y, long i, long j, Mask m) {
-  if (s.finish.is_added) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
+  if (s.finish.accumulate) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
   return s.is_bent ? bent<T>(y, s.finish, i, j, m) : y;
 }
 
@@ -187,7 +187,7 @@ void multiply(const char* a, long row, const char* b, long units, const Sums& s,
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v)
-        sums[r][v] = P::multiply(sums[r][v], a + r * row, load_i32(b + v * 64));
+        sums[r][v] = P::multiply_add_group(sums[r][v], a + r * row, load_i32(b + v * 64));
     a += 4, b += 4 * PANEL;
   };
   // If as many rows are prefetched as the tile has, all their lines are. Otherwise one line per row is, for as many
@@ -243,7 +243,7 @@ void multiply(long rows, const char* a, long row, const char* b, long units, con
 template <typename P>
 struct ByVectors {
   using Input = P;
-  static constexpr long ROWS = MR, UNITS = 1, INPUTS = P::INPUTS, LONGEST = KC, HELD = L2_BLOCK_BYTES;
+  static constexpr long ROWS = MR, UNITS = 1, INPUTS = P::K_PER_GROUP, LONGEST = KC, HELD = L2_BLOCK_BYTES;
   static constexpr long SHORT = (800 << 10) / (4 * LANES * NR_VECTORS), OF_COLUMNS = HELD, LEAST_PANELS = 1, WORTH_SHARING = 4;
   static constexpr long SWATH = 192;  // what is read and written for it stays in the L1 cache
   static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
@@ -266,9 +266,9 @@ struct ByVectors {
 template <typename P>
 struct ByTiles {
   using Input = P;
-  static constexpr long ROWS = AMX_MR, UNITS = TILE_K_GROUPS * P::PARTS, INPUTS = TILE_K_GROUPS * P::INPUTS;
+  static constexpr long ROWS = AMX_MR, UNITS = TILE_K_GROUPS * P::TERMS, INPUTS = TILE_K_GROUPS * P::K_PER_GROUP;
   // Six products per step wait less for memory.
-  static constexpr long LONGEST = P::PARTS == 1 ? 256 : std::numeric_limits<long>::max();
+  static constexpr long LONGEST = P::TERMS == 1 ? 256 : std::numeric_limits<long>::max();
   static constexpr long SHORT = 1024, HELD = 1 << 20, OF_COLUMNS = HELD / 2, LEAST_PANELS = FEW, WORTH_SHARING = FEW;
   static constexpr long SWATH = 512;  // long pieces of rows are read at memory bandwidth
   static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
@@ -280,16 +280,16 @@ struct ByTiles {
     static_assert(PANEL == COLUMNS);
     float* to = s.is_last ? sums[is_second = !is_second] : s.waiting;
     const float* before = s.is_first ? nullptr : s.waiting;
-    const long at_once = blocks(ROWS, std::max(1L, units / UNITS));
+    const long at_once = ceil_div(ROWS, std::max(1L, units / UNITS));
     long asked = i + ROWS;
-    constexpr TileType tile_type = P::PARTS == 1 ? TileType::bfloat16 : TileType::bf16x3;
+    constexpr TileType tile_type = P::TERMS == 1 ? TileType::bfloat16 : TileType::bf16x3;
     const auto overlapped = [&] {
       prefetcher.step();
       if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL, false);
       asked += at_once;
       finish(at_once);
     };
-    tiles.multiply<tile_type>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, blocks(s.columns - j, LANES), to,
+    tiles.multiply<tile_type>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, ceil_div(s.columns - j, LANES), to,
                             4 * PANEL, overlapped);
     if (!s.is_last) return;
     finish();
@@ -341,23 +341,23 @@ template <typename P, int VECTORS>
 struct Product {
   using Input = typename P::Input;
   static constexpr long PANEL = VECTORS * LANES;
-  Layout a, b;
+  MatrixView a, b;
   Sums to;
   long m, k, threads;
-  const long n = to.columns, units = blocks(k, P::INPUTS) * P::UNITS;
+  const long n = to.columns, units = ceil_div(k, P::INPUTS) * P::UNITS;
   const long bytes = 4 * std::max(1L, units);  // of a row or column
-  const bool is_whole = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
-  const bool is_as_taken = Input::PARTS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
-  const bool a_lies_right = READS_A_IN_PLACE && !a.is_transposed && is_whole && is_as_taken && !to.row_sums;
+  const bool is_k_complete = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
+  const bool is_as_taken = Input::TERMS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
+  const bool a_lies_right = READS_A_IN_PLACE && !a.is_transposed && is_k_complete && is_as_taken && !to.row_sums;
   const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
   const bool is_sum = !to.finish.bias && !to.is_bent && !to.c_is_bfloat16;
   const bool by_inputs = P::GOES_BY_PANELS && !a_lies_right && is_sum && k >= MANY_INPUTS && 4 * m * n <= SMALL;
   const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= P::WORTH_SHARING * PANEL * threads);
-  const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, blocks(units, P::LONGEST)) : 1;
-  const long depth = std::max(1L, blocks(blocks(units, parts), P::UNITS)) * P::UNITS;
+  const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, ceil_div(units, P::LONGEST)) : 1;
+  const long depth = std::max(1L, ceil_div(ceil_div(units, parts), P::UNITS)) * P::UNITS;
   const long width = std::max((by_columns ? P::OF_COLUMNS : ROOM) / bytes / PANEL, by_columns ? P::LEAST_PANELS : threads) * PANEL;
   // An odd number of lines, so that rows map to different cache sets.
-  const long apart = 64 * (blocks(units, LANES) | 1);
+  const long apart = 64 * (ceil_div(units, LANES) | 1);
   const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
 
   void share(const Thread& thread, char* room) const {
@@ -371,17 +371,17 @@ struct Product {
   // Returns the memory that threads share: partial sums or packed panels.
   char* room() const {
     if (by_inputs) return scratch<char, 18>(4 * SHARES * (m * n + m));
-    return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(blocks(n, PANEL) * PANEL, width));
+    return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(ceil_div(n, PANEL) * PANEL, width));
   }
 
  private:
   // One thread packs and multiplies each share of the inputs. The partial sums are then added in order.
   void share_inputs(const Thread& thread, float* sums) const {
     static_assert(MOST_INPUTS / SHARES < MANY_INPUTS, "a share is not shared again");
-    const long inputs = blocks(blocks(k, SHARES), P::INPUTS) * P::INPUTS, shares = blocks(k, inputs), size = m * n;
+    const long inputs = ceil_div(ceil_div(k, SHARES), P::INPUTS) * P::INPUTS, shares = ceil_div(k, inputs), size = m * n;
     float* of_rows = sums + SHARES * size;
     thread.for_each_task(shares, [=](long i) {
-      Layout left = a, right = b;
+      MatrixView left = a, right = b;
       move(left, right, i * inputs);
       float* own_rows = to.row_sums ? of_rows + i * m : nullptr;
       const Sums own{{}, sums + i * size, n, m, n, false, true, true, false, true, false, own_rows, nullptr};
@@ -394,10 +394,10 @@ struct Product {
         const Mask there = tail_mask(columns - j);
         VecF32 sum = broadcast(0.0f);
         for (long i = 0; i < shares; ++i) sum = sum + load(first + i * apart + j, there);
-        store(c + j, there, to.finish.is_added ? sum + load(c + j, there) : sum);
+        store(c + j, there, to.finish.accumulate ? sum + load(c + j, there) : sum);
       }
     };
-    thread.for_each_task(blocks(m, MR), [=](long block) {
+    thread.for_each_task(ceil_div(m, MR), [=](long block) {
       for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
         add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
       if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
@@ -407,10 +407,10 @@ struct Product {
   void share_rows(P& by, const Thread& thread, char* b_panels) const {
     for (long left = 0; left < n; left += width) {
       if (left) thread.barrier();
-      lay_out<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels, thread);
+      pack_b<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels, thread);
       thread.barrier();
-      const long panels = blocks(std::min(width, n - left), PANEL);
-      const long group = rows_of_group(thread.n_threads, panels), groups = blocks(m, group);
+      const long panels = ceil_div(std::min(width, n - left), PANEL);
+      const long group = rows_of_group(thread.n_threads, panels), groups = ceil_div(m, group);
       long laid_out = -1;
       const auto multiply_one = [&](long g, long panel) {
         const long first = g * group, end = std::min(m, first + group);
@@ -443,17 +443,17 @@ struct Product {
   void share_columns(P& by, const Thread& thread) const {
     const long most = columns_at_once(thread.n_threads);
     char* own = scratch<char, 10>(4 * units * most);
-    thread.for_each_task(blocks(n, most), [&](long task) {
+    thread.for_each_task(ceil_div(n, most), [&](long task) {
       const long first = task * most, columns = std::min(most, n - first);
-      lay_out<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread());
+      pack_b<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread());
       const auto* rows = static_cast<const char*>(a.data);
-      const long steps = blocks(columns, PANEL) * std::max(1L, units / P::UNITS);
+      const long steps = ceil_div(columns, PANEL) * std::max(1L, units / P::UNITS);
       const bool is_dense = row <= 8 * units;
       for (long i = 0; i < m; i += P::ROWS) {
         by.want({rows + (i + P::ROWS) * row, P::ROWS, row});
         const bool asks = is_dense && i + P::ROWS < m;
         // The next rows, in equal parts.
-        Prefetcher prefetcher{rows + (i + P::ROWS) * row, asks ? blocks(P::ROWS * row / 64, steps) : 0};
+        Prefetcher prefetcher{rows + (i + P::ROWS) * row, asks ? ceil_div(P::ROWS * row / 64, steps) : 0};
         for (long j = 0; j < columns; j += PANEL)
           by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), rows + i * row, row, own + 4 * j * units, units, to,
                                            i, first + j, false, prefetcher);
@@ -464,23 +464,23 @@ struct Product {
   // Returns the number of columns per task, which stay in the L2 cache. Vector instructions share the columns equally;
   // with AMX, threads wait for those that take more columns.
   long columns_at_once(long all) const {
-    const long panels = std::max(1L, blocks(n, PANEL));
-    if (!P::GOES_BY_PANELS) return std::clamp(blocks(panels, all) * PANEL, PANEL, width);
-    const long fewest = std::max(blocks(panels * PANEL, width), all > 1 ? std::min(4 * all, panels) : 1);
-    return blocks(panels, blocks(fewest, all) * all) * PANEL;
+    const long panels = std::max(1L, ceil_div(n, PANEL));
+    if (!P::GOES_BY_PANELS) return std::clamp(ceil_div(panels, all) * PANEL, PANEL, width);
+    const long fewest = std::max(ceil_div(panels * PANEL, width), all > 1 ? std::min(4 * all, panels) : 1);
+    return ceil_div(panels, ceil_div(fewest, all) * all) * PANEL;
   }
 
   // Returns the number of rows per group: few enough for the number of tasks and for the cache that holds packed rows,
   // and such that groups have similar sizes.
   long rows_of_group(long all, long panels) const {
-    const long suffice = blocks(blocks(m, blocks(TASKS * all, panels)), MIN_MC) * MIN_MC;
+    const long suffice = ceil_div(ceil_div(m, ceil_div(TASKS * all, panels)), MIN_MC) * MIN_MC;
     if (by_panels) return std::clamp(suffice, MIN_MC, GROUP);
     const long most = std::clamp(std::min(suffice, P::HELD / bytes), MIN_MC, GROUP);
-    const long fewest = std::max(1L, blocks(m, most)), groups = fewest < all ? fewest : blocks(fewest, all) * all;
-    const long rows = std::max(1L, blocks(blocks(m, groups), P::ROWS)) * P::ROWS;
+    const long fewest = std::max(1L, ceil_div(m, most)), groups = fewest < all ? fewest : ceil_div(fewest, all) * all;
+    const long rows = std::max(1L, ceil_div(ceil_div(m, groups), P::ROWS)) * P::ROWS;
     // If A is transposed, rows in the same cache lines are packed together: a few rows more would make packing take
     // half as long again.
-    const auto of_busiest = [=](long group) { return blocks(blocks(m, group), all) * group; };
+    const auto of_busiest = [=](long group) { return ceil_div(ceil_div(m, group), all) * group; };
     const bool may_be_lines = a.is_transposed && a.is_bfloat16 && P::ROWS < OF_A_LINE && rows < 2 * OF_A_LINE;
     return may_be_lines && of_busiest(OF_A_LINE) <= of_busiest(rows) ? OF_A_LINE : rows;
   }
@@ -489,7 +489,7 @@ struct Product {
   const char* rows_of(long first, long end, long& laid_out) const {
     if (a_lies_right) return static_cast<const char*>(a.data) + first * row;
     char* own = scratch<char, 11>(GROUP * apart);
-    if (std::exchange(laid_out, first) != first) lay_out_rows<Input>(a, first, k, end - first, own, apart);
+    if (std::exchange(laid_out, first) != first) pack_a<Input>(a, first, k, end - first, own, apart);
     return own;
   }
 
@@ -508,10 +508,10 @@ struct Product {
       VecF32 sums[AT_ONCE] = {};
       for (long u = 0; u < units; u += LANES) {
         VecF32& sum = sums[u / LANES % AT_ONCE];
-        sum = Input::add(sum, load_i32(rows + 4 * u));
+        sum = Input::add_group(sum, load_i32(rows + 4 * u));
       }
       const float found = reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
-      to.row_sums[first] = to.finish.is_added ? to.row_sums[first] + found : found;
+      to.row_sums[first] = to.finish.accumulate ? to.row_sums[first] + found : found;
     }
   }
 
@@ -536,7 +536,7 @@ struct Product {
 };
 
 template <typename P, int VECTORS>
-void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, int threads) {
+void matmul(const MatrixView& a, const MatrixView& b, const Sums& to, long m, long k, int threads) {
   const Product<P, VECTORS> product{a, b, to, m, k, threads};
   char* room = product.room();
   parallel_region(threads, [&](const Thread& thread) { product.share(thread, room); });
@@ -545,32 +545,32 @@ void matmul(const Layout& a, const Layout& b, const Sums& to, long m, long k, in
 }  // namespace
 }  // namespace transformer
 
-extern "C" long transformer_size_of_layout() { return sizeof(transformer::Layout); }
-extern "C" long transformer_size_of_finish() { return sizeof(transformer::Finish); }
+extern "C" long transformer_size_of_layout() { return sizeof(transformer::MatrixView); }
+extern "C" long transformer_size_of_finish() { return sizeof(transformer::Epilogue); }
 
 // C (m, n) = A (m, k) B (k, n) with the epilogue applied. Rows of C are `stride` elements apart.
-extern "C" void transformer_matmul(const transformer::Layout* a, const transformer::Layout* b,
-                                   const transformer::Finish* finish, void* c, int c_is_bfloat16, long stride, long m,
+extern "C" void transformer_matmul(const transformer::MatrixView* a, const transformer::MatrixView* b,
+                                   const transformer::Epilogue* finish, void* c, int c_is_bfloat16, long stride, long m,
                                    long n, long k, int is_bfloat16, int threads) {
   using namespace transformer;
-  Layout left = *a, right = *b;
+  MatrixView left = *a, right = *b;
   const long size = c_is_bfloat16 ? 2 : 4;
-  const bool by_tiles = amx_enabled && (is_bfloat16 || m * n >= WORTH_TAKING_APART * (m + n));
+  const bool by_tiles = amx_enabled && (is_bfloat16 || m * n >= MIN_PRODUCTS_PER_SPLIT * (m + n));
   const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
   Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, finish->row_sums, nullptr};
   const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
-  s.passes_on = by_tiles && is_in_lines && k <= most && !finish->is_added &&
+  s.passes_on = by_tiles && is_in_lines && k <= most && !finish->accumulate &&
                 m * n * size >= (threads > 1 ? PASSED_ON : PASSED_ON_BY_ONE);
   for (long from = 0; from < k || from == 0; from += most) {
     const long part = std::min(most, k - from);
     if (from + part >= k) s.finish = *finish;  // until the last part, C holds partial sums
-    s.finish.is_added = from > 0 || finish->is_added;
-    s.is_bent = s.finish.is_rectified || s.finish.gate;
-    s.is_plain = !s.is_bent && !s.finish.is_added;
+    s.finish.accumulate = from > 0 || finish->accumulate;
+    s.is_bent = s.finish.relu || s.finish.factor_matrix;
+    s.is_plain = !s.is_bent && !s.finish.accumulate;
     constexpr int WIDE = NR_VECTORS, NARROW = std::min(2, WIDE);
     const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
     const auto matrices =
-        by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, AMX_NR_VECTORS> : matmul<ByTiles<Float32AsThree>, AMX_NR_VECTORS>
+        by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, AMX_NR_VECTORS> : matmul<ByTiles<Float32AsBf16x3>, AMX_NR_VECTORS>
         : is_bfloat16 ? by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>)
                       : by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>);
     matrices(left, right, s, m, part, threads);

@@ -14,13 +14,13 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == TILE_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
-constexpr long FEWEST_FOR_TILES = 7;   // minimum rows of int8; bfloat16 always uses tiles, whose order of sums differs
-constexpr long FEWEST_FOR_THREE = 48;  // minimum rows of float32 for which weights are split into three bfloat16
+constexpr long MIN_ROWS_FOR_AMX_INT8 = 7;   // minimum rows of int8; bfloat16 always uses tiles, whose order of sums differs
+constexpr long MIN_ROWS_FOR_BF16X3 = 48;  // minimum rows of float32 for which weights are split into three bfloat16
 
 struct Float32 {
   using Input = float;
   using Sum = VecF32;
-  static constexpr long GROUP = 1, TILED_FROM = FEWEST_FOR_THREE;  // minimum number of rows for AMX
+  static constexpr long GROUP = 1, TILED_FROM = MIN_ROWS_FOR_BF16X3;  // minimum number of rows for AMX
   static constexpr TileType TILE_TYPE = TileType::bf16x3;
   using Number = float;
   static constexpr int REGISTERS = ACCUMULATOR_REGISTERS;
@@ -42,7 +42,7 @@ struct Bfloat16 {
 struct Int8 {
   using Input = QuantizedInput;
   using Sum = VecI32;
-  static constexpr long GROUP = 4, TILED_FROM = FEWEST_FOR_TILES;
+  static constexpr long GROUP = 4, TILED_FROM = MIN_ROWS_FOR_AMX_INT8;
   static constexpr TileType TILE_TYPE = TileType::int8;
   using Number = int32_t;
   static constexpr int REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
@@ -87,11 +87,11 @@ const QuantizedInput* prepare(const T* x, long inner, long padded, QuantizedInpu
 }
 
 // Multiplies a vector of sums by the scales of its row and columns and adds the bias.
-VecF32 finish(VecF32 sum, const Matrix& w, long column, float) {
+VecF32 finish(VecF32 sum, const PackedMatrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
 }
 
-VecF32 finish(VecI32 sum, const Matrix& w, long column, float unit) {
+VecF32 finish(VecI32 sum, const PackedMatrix& w, long column, float unit) {
   const VecF32 whole = convert_to_f32(HAS_ZERO_POINT_128 ? sub_i32(sum, load_i32(w.offsets + column)) : sum);
   const VecF32 scale = load(w.scales + column) * broadcast(unit);
   return w.bias ? fmadd(whole, scale, load(w.bias + column)) : whole * scale;

@@ -45,9 +45,9 @@ constexpr long bytes_apart(long groups) { return COLUMN_BLOCK < PANEL ? groups *
 // stored in `aside`. One line per group is prefetched from `ahead` on, because memory beyond the L2 cache is slower
 // than the products.
 template <typename P, int R, int V, typename Y>
-void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long column, Y* y,
+void multiply(const typename P::Input* x, long stride, const float* units, const PackedMatrix& w, long column, Y* y,
               float* aside, const char* ahead) {
-  const long groups = blocks(w.inner, P::GROUP), apart = bytes_apart(groups);
+  const long groups = ceil_div(w.inner, P::GROUP), apart = bytes_apart(groups);
   const char* weight = w.weight + column / PANEL * PANEL * groups * 4 + column % PANEL / LANES * apart;
   typename P::Sum sums[R][V] = {};
   for (long g = 0; g < groups; ++g, weight += COLUMN_BLOCK * 4) {
@@ -74,7 +74,7 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 
 // Multiplies R rows by one panel. If the sums are ranked, `y` is not written, and `row` is the index of the first row.
 template <typename P, int R, typename Y>
-void multiply(const typename P::Input* x, long stride, const float* units, const Matrix& w, long first, Y* y,
+void multiply(const typename P::Input* x, long stride, const float* units, const PackedMatrix& w, long first, Y* y,
               const PartRanking* ranking, long row, const char* ahead) {
   constexpr int V = nr_vectors(R, P::REGISTERS);
   const long width = std::min(PANEL, w.columns - first);
@@ -90,12 +90,12 @@ void multiply(const typename P::Input* x, long stride, const float* units, const
 
 // Multiplies all rows by one panel.
 template <typename P, typename Y>
-void multiply_all(const typename P::Input* inputs, long padded, const float* units, const Matrix& w, long panel, long rows,
+void multiply_all(const typename P::Input* inputs, long padded, const float* units, const PackedMatrix& w, long panel, long rows,
                   Y* y, const PartRanking* ranking) {
   constexpr long most = std::min(MR, P::REGISTERS / REGISTERS_PER_VECTOR);
-  const long all = blocks(rows, most), groups = blocks(w.inner, P::GROUP);
+  const long all = ceil_div(rows, most), groups = ceil_div(w.inner, P::GROUP);
   const char* weight = w.weight + panel * PANEL * groups * 4;
-  const bool has_next = panel + 1 < blocks(w.columns, PANEL);
+  const bool has_next = panel + 1 < ceil_div(w.columns, PANEL);
   for (long block = 0, i = 0; block < all; ++block) {
     const long n = (rows - i + all - block - 1) / (all - block);  // blocks of similar size
     const auto* from = inputs + i * padded;
@@ -117,8 +117,8 @@ void multiply_all(const typename P::Input* inputs, long padded, const float* uni
 // Distributes the panels among threads. Calls `multiply` with each panel and the end of its range, and `finish` to
 // complete the last products.
 template <typename Multiply, typename End>
-void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, const End& finish) {
-  const long panels = blocks(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
+void share(const PackedMatrix& w, const Ranking* ranking, const Multiply& multiply, const End& finish) {
+  const long panels = ceil_div(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
   if (!ranking) {
     const long end = panels * (own + 1) / all;
     for (long panel = panels * own / all; panel < end; ++panel) multiply(panel, end, nullptr);
@@ -137,9 +137,9 @@ void share(const Matrix& w, const Ranking* ranking, const Multiply& multiply, co
 
 // Computes the product by vector instructions, and writes it to `y` or ranks it.
 template <typename P, typename X, typename Y>
-void by_vectors(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
+void by_vectors(const PackedMatrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
-  const long padded = blocks(w.inner, P::GROUP) * P::GROUP;
+  const long padded = ceil_div(w.inner, P::GROUP) * P::GROUP;
   const bool prepared = !std::is_same_v<X, Input> || padded > w.inner;
   Input* room = prepared ? scratch<Input>(rows * padded) : nullptr;
   float* units = prepared ? scratch<float>(rows) : nullptr;
@@ -159,11 +159,11 @@ void by_vectors(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ran
 
 // Multiplies by AMX the rows that all threads have prepared, and writes the product to `y` or ranks it.
 template <typename P, typename Y>
-void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* inputs, long padded, const float* units, long rows,
+void multiply_by_tiles(const PackedMatrix& w, Inputs part, const typename P::Input* inputs, long padded, const float* units, long rows,
                        Y* y, const Ranking* ranking) {
   Tiled<P, Y> tiled(w, part);
   if (!ranking && rows >= MANY) {
-    const long panels = blocks(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
+    const long panels = ceil_div(w.columns, PANEL), all = omp_get_num_threads(), own = omp_get_thread_num();
     tiled.multiply(inputs, padded, units, panels * own / all, panels * (own + 1) / all, rows, y);
     return tiled.finish();
   }
@@ -174,10 +174,10 @@ void multiply_by_tiles(const Matrix& w, Inputs part, const typename P::Input* in
 }
 
 template <typename P, typename X, typename Y>
-void by_tiles(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
+void by_tiles(const PackedMatrix& w, const X* x, long rows, Y* y, const Ranking* ranking, int threads) {
   using Input = typename P::Input;
   constexpr long step = P::GROUP * TILE_K_GROUPS;
-  const long padded = blocks(w.inner, step) * step;
+  const long padded = ceil_div(w.inner, step) * step;
   float* units = scratch<float>(rows);
   if constexpr (std::is_same_v<X, Input>)
     if (padded == w.inner) {
@@ -197,14 +197,14 @@ void by_tiles(const Matrix& w, const X* x, long rows, Y* y, const Ranking* ranki
 // Processes one block of rows after another and, if there are many rows, one range of inputs after another within each
 // block, so that split numbers stay in the caches.
 template <>
-void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
-  const long parts = ranking || rows < MANY ? 1 : std::max(1L, blocks(w.inner, MOST_INPUTS));
-  const long inputs = blocks(Tiled<Float32>::steps_of(w.inner), parts) * 2 * TILE_K_GROUPS;
+void by_tiles<Float32, float, float>(const PackedMatrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+  const long parts = ranking || rows < MANY ? 1 : std::max(1L, ceil_div(w.inner, MOST_INPUTS));
+  const long inputs = ceil_div(Tiled<Float32>::steps_of(w.inner), parts) * 2 * TILE_K_GROUPS;
   // Odd, so that rows map to different cache sets.
   const long padded = LANES * (3 * Tiled<Float32>::steps_of(inputs) | 1);
-  const long at_once = ranking ? rows : blocks(rows, std::max(1L, blocks(rows, AT_ONCE)));  // blocks of similar size
+  const long at_once = ranking ? rows : ceil_div(rows, std::max(1L, ceil_div(rows, AT_ONCE)));  // blocks of similar size
   float* room = scratch<float>(at_once * padded);
-  Matrix sums = w;  // the weight for all ranges of inputs but the last
+  PackedMatrix sums = w;  // the weight for all ranges of inputs but the last
   sums.bias = nullptr, sums.activation = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   for (long first = 0; first < rows; first += at_once)
@@ -217,7 +217,7 @@ void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows,
       }
 #pragma omp for schedule(static)
       for (long i = 0; i < own; i += LANES)
-        lay_out_three_rows(from + i * w.inner, w.inner, false, part.count, std::min(LANES, own - i),
+        pack_a_bf16x3(from + i * w.inner, w.inner, false, part.count, std::min(LANES, own - i),
                            reinterpret_cast<char*>(room + i * padded), 4 * padded);
       multiply_by_tiles<Float32>(k + inputs < w.inner ? sums : w, part, room, padded, nullptr, own,
                                  y ? y + first * w.columns : nullptr, ranking);
@@ -225,14 +225,14 @@ void by_tiles<Float32, float, float>(const Matrix& w, const float* x, long rows,
 }
 
 template <typename P>
-void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
-  constexpr bool IS_TAKEN_APART = Tiled<P>::IS_TAKEN_APART;
-  const bool is_worth_it = !IS_TAKEN_APART || rows >= MANY || Apart(w, {0, w.inner}).two_stay();
+void product(const PackedMatrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+  constexpr bool IS_SPLIT = Tiled<P>::IS_SPLIT;
+  const bool is_worth_it = !IS_SPLIT || rows >= MANY || Apart(w, {0, w.inner}).two_stay();
   amx_enabled && rows >= P::TILED_FROM && is_worth_it ? by_tiles<P>(w, x, rows, y, ranking, threads)
                                                      : by_vectors<P>(w, x, rows, y, ranking, threads);
 }
 
-void product(const Matrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
+void product(const PackedMatrix& w, const float* x, long rows, float* y, const Ranking* ranking, int threads) {
   if (w.precision == 0) product<Float32>(w, x, rows, y, ranking, threads);
   if (w.precision == 1) product<Bfloat16>(w, x, rows, y, ranking, threads);
   if (w.precision == 2) product<Int8>(w, x, rows, y, ranking, threads);
@@ -249,7 +249,7 @@ float number(const uint16_t* group, long place) {
 
 // Writes the weights of one column, multiplied by `factor`.
 template <typename T>
-void look_up(const Matrix& w, long column, float factor, float* out) {
+void look_up(const PackedMatrix& w, long column, float factor, float* out) {
   constexpr long per_group = 4 / sizeof(T);
   const long groups = (w.inner + per_group - 1) / per_group;
   const char* group = w.weight + (column / COLUMN_BLOCK * groups * COLUMN_BLOCK + column % COLUMN_BLOCK) * 4;
@@ -263,7 +263,7 @@ void look_up(const Matrix& w, long column, float factor, float* out) {
 
 // Embedding lookup: writes the weights of some columns as rows, multiplied by `factor`. Returns 1 and writes nothing if
 // a column is out of range.
-extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* columns, long n, float factor, float* out,
+extern "C" int transformer_lookup(const transformer::PackedMatrix* w, const int64_t* columns, long n, float factor, float* out,
                                   int threads) {
   using namespace transformer;
   for (long i = 0; i < n; ++i)
@@ -283,14 +283,14 @@ extern "C" int transformer_lookup(const transformer::Matrix* w, const int64_t* c
 
 extern "C" long transformer_columns_of_a_strip() { return transformer::COLUMN_BLOCK; }
 
-extern "C" long transformer_size_of_matrix() { return sizeof(transformer::Matrix); }
+extern "C" long transformer_size_of_matrix() { return sizeof(transformer::PackedMatrix); }
 
-extern "C" void transformer_product(const transformer::Matrix* w, const float* x, long rows, float* y, int threads) {
+extern "C" void transformer_product(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads) {
   transformer::product(*w, x, rows, y, nullptr, threads);
 }
 
 // Same for weights in bfloat16 or int8, with inputs and outputs in bfloat16 or float32.
-extern "C" void transformer_rounded_product(const transformer::Matrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
+extern "C" void transformer_rounded_product(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
                                             int y_is_bfloat16, int threads) {
   using namespace transformer;
   const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
@@ -308,7 +308,7 @@ extern "C" void transformer_rounded_product(const transformer::Matrix* w, const 
 }
 
 // The k largest elements of each row of y and the logarithms of their softmax probabilities. y is never stored.
-extern "C" void transformer_best_of_product(const transformer::Matrix* w, const float* x, long rows, long k,
+extern "C" void transformer_best_of_product(const transformer::PackedMatrix* w, const float* x, long rows, long k,
                                             const bool* never, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;
   const Ranking ranking(w->columns, rows, k, never, threads);

@@ -126,7 +126,7 @@ class ShortHead {
   }
 
   const Head head;
-  const TrainedAttention& a;
+  const TrainingAttention& a;
   const long apart, stride;
   int32_t* const along = scratch<int32_t, 23>(SHORT * NARROW / 2);
   int32_t* const across = scratch<int32_t, 24>(SHORT * NARROW / 2);
@@ -136,7 +136,7 @@ class ShortHead {
 // Calls `work` with the head as a `ShortHead` if it is short enough, and returns whether it is.
 template <typename Work>
 bool as_short(const Head& head, const Work& work) {
-  const TrainedAttention& a = head.a;
+  const TrainingAttention& a = head.a;
   const long longest = std::max(a.positions, a.queries);
   if (longest > SHORT || a.positions < 1 || a.width > NARROW || a.width % LANES) return false;
   const auto of_length = [&](auto vectors) {

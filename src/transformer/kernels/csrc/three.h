@@ -8,93 +8,93 @@
 namespace transformer {
 namespace {
 
-long blocks(long n, long size) { return (n + size - 1) / size; }
+long ceil_div(long n, long size) { return (n + size - 1) / size; }
 
 // Splits x into three bfloat16, returned as float32. Infinities become NaN, and so do all products with them. The
 // smaller parts of numbers below 1e-33 may be subnormal, which AMX treats as zero.
-void take_apart(VecF32 x, VecF32 (&parts)[3]) {
-  const auto cut = [](VecF32 y) { return bitcast_f32(bits_and(bitcast_i32(y), broadcast_i32(-65536))); };
-  parts[0] = cut(x);
-  const VecF32 rest = x - parts[0];
-  parts[1] = cut(bitcast_f32(add_i32(bitcast_i32(rest), broadcast_i32(1 << 15))));  // rounded to nearest
-  parts[2] = cut(rest - parts[1]);
+void split_bf16x3(VecF32 x, VecF32 (&terms)[3]) {
+  const auto truncate = [](VecF32 y) { return bitcast_f32(bits_and(bitcast_i32(y), broadcast_i32(-65536))); };
+  terms[0] = truncate(x);
+  const VecF32 remainder = x - terms[0];
+  terms[1] = truncate(bitcast_f32(add_i32(bitcast_i32(remainder), broadcast_i32(1 << 15))));  // rounded to nearest
+  terms[2] = truncate(remainder - terms[1]);
 }
 
 // Joins the two inputs of sixteen neighbouring lines into units.
-VecI32 paired(VecF32 first, VecF32 second) { return bits_or(shift_right(bitcast_i32(first), 16), bitcast_i32(second)); }
+VecI32 pack_bf16_pairs(VecF32 first, VecF32 second) { return bits_or(shift_right(bitcast_i32(first), 16), bitcast_i32(second)); }
 
 // Splits sixteen units (32 inputs) of sixteen lines, which are rows of A or columns of B. If the inputs of a line are
-// contiguous in memory (`is_along`), `parts[p][i]` has all units of line i, otherwise unit i of all lines. Missing
+// contiguous in memory (`is_k_contiguous`), `terms[p][i]` has all units of line i, otherwise unit i of all lines. Missing
 // elements are zero.
-template <bool is_along>
-void take_apart(const float* from, long stride, long inputs, long lines_there, VecI32 (&parts)[3][16]) {
+template <bool is_k_contiguous>
+void split_bf16x3(const float* src, long stride, long n_inputs, long n_lines, VecI32 (&terms)[3][16]) {
   for (long i = 0; i < 16; ++i) {
     VecF32 first[3] = {}, second[3] = {};
-    if (is_along ? i < lines_there : 2 * i < inputs) {
-      const float* at = from + (is_along ? i : 2 * i) * stride;
-      take_apart(load(at, tail_mask(is_along ? inputs : lines_there)), first);
-      if (is_along ? inputs > LANES : 2 * i + 1 < inputs)
-        take_apart(is_along ? load(at + LANES, tail_mask(inputs - LANES)) : load(at + stride, tail_mask(lines_there)), second);
+    if (is_k_contiguous ? i < n_lines : 2 * i < n_inputs) {
+      const float* address = src + (is_k_contiguous ? i : 2 * i) * stride;
+      split_bf16x3(load(address, tail_mask(is_k_contiguous ? n_inputs : n_lines)), first);
+      if (is_k_contiguous ? n_inputs > LANES : 2 * i + 1 < n_inputs)
+        split_bf16x3(is_k_contiguous ? load(address + LANES, tail_mask(n_inputs - LANES)) : load(address + stride, tail_mask(n_lines)), second);
     }
     for (int p = 0; p < 3; ++p)
-      parts[p][i] = is_along ? to_bf16_pairs(first[p], second[p]) : paired(first[p], second[p]);
+      terms[p][i] = is_k_contiguous ? to_bf16_pairs(first[p], second[p]) : pack_bf16_pairs(first[p], second[p]);
   }
 }
 
-// The block of a matrix that one task packs: `width` columns in panels of `panel` columns, and a range of their units.
+// The block of a matrix that one task packs: `width` columns in panels of `panel_width` columns, and a range of their units.
 // There may be more units than `inner` inputs fill.
-struct Piece {
-  long width, panel, inner, units, first_unit, end_unit;
+struct PackBlock {
+  long width, panel_width, inner, k_groups, first_k_group, end_k_group;
 };
 
 // Packs sixteen columns and units of a block. `stride` is the distance between columns if the inputs of a column are
-// contiguous (`is_along`), otherwise between inputs. The same holds below.
-[[maybe_unused]] void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to, long column, long u) {
-  const long width = piece.width, panel = piece.panel, inner = piece.inner;
-  char* own = to + 4 * (column / panel * panel * 3 * piece.units + 3 * u * panel + column % panel);
-  if (!is_along && width - column >= LANES && 2 * (u + LANES) <= inner) {  // the most frequent case
-    const float* at = from + 2 * u * stride + column;
-    for (long i = 0; i < 16; ++i, at += 2 * stride, own += 4 * panel) {
+// contiguous (`is_k_contiguous`), otherwise between inputs. The same holds below.
+[[maybe_unused]] void pack_b_tile_bf16x3(const float* src, long stride, bool is_k_contiguous, const PackBlock& block, char* dst, long column, long group) {
+  const long width = block.width, panel_width = block.panel_width, inner = block.inner;
+  char* tile = dst + 4 * (column / panel_width * panel_width * 3 * block.k_groups + 3 * group * panel_width + column % panel_width);
+  if (!is_k_contiguous && width - column >= LANES && 2 * (group + LANES) <= inner) {  // the most frequent case
+    const float* address = src + 2 * group * stride + column;
+    for (long i = 0; i < 16; ++i, address += 2 * stride, tile += 4 * panel_width) {
       VecF32 first[3], second[3];
-      take_apart(load(at), first);
-      take_apart(load(at + stride), second);
-      for (int p = 0; p < 3; ++p) store_i32(own + 64 * p * panel, paired(first[p], second[p]));
+      split_bf16x3(load(address), first);
+      split_bf16x3(load(address + stride), second);
+      for (int p = 0; p < 3; ++p) store_i32(tile + 64 * p * panel_width, pack_bf16_pairs(first[p], second[p]));
     }
     return;
   }
-  VecI32 parts[3][16];
-  is_along ? take_apart<true>(from + column * stride + 2 * u, stride, inner - 2 * u, width - column, parts)
-           : take_apart<false>(from + 2 * u * stride + column, stride, inner - 2 * u, width - column, parts);
+  VecI32 terms[3][16];
+  is_k_contiguous ? split_bf16x3<true>(src + column * stride + 2 * group, stride, inner - 2 * group, width - column, terms)
+           : split_bf16x3<false>(src + 2 * group * stride + column, stride, inner - 2 * group, width - column, terms);
   for (int p = 0; p < 3; ++p) {
-    if (is_along) transpose(parts[p]);
-    for (long i = 0; i < 16; ++i) store_i32(own + 4 * (16 * p + i) * panel, parts[p][i]);
+    if (is_k_contiguous) transpose(terms[p]);
+    for (long i = 0; i < 16; ++i) store_i32(tile + 4 * (16 * p + i) * panel_width, terms[p][i]);
   }
 }
 
 // Packs the whole block.
-[[maybe_unused]] void lay_out_three(const float* from, long stride, bool is_along, const Piece& piece, char* to) {
-  if (is_along) {
-    for (long column = 0; column < piece.width; column += LANES)
-      for (long u = piece.first_unit; u < piece.end_unit; u += LANES) lay_out_three(from, stride, true, piece, to, column, u);
+[[maybe_unused]] void pack_b_bf16x3(const float* src, long stride, bool is_k_contiguous, const PackBlock& block, char* dst) {
+  if (is_k_contiguous) {
+    for (long column = 0; column < block.width; column += LANES)
+      for (long group = block.first_k_group; group < block.end_k_group; group += LANES) pack_b_tile_bf16x3(src, stride, true, block, dst, column, group);
   } else {
-    for (long u = piece.first_unit; u < piece.end_unit; u += LANES)
-      for (long column = 0; column < piece.width; column += LANES) lay_out_three(from, stride, false, piece, to, column, u);
+    for (long group = block.first_k_group; group < block.end_k_group; group += LANES)
+      for (long column = 0; column < block.width; column += LANES) pack_b_tile_bf16x3(src, stride, false, block, dst, column, group);
   }
 }
 
-// Packs `rows` rows, `apart` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
+// Packs `rows` rows, `row_stride` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
 // with zeros to whole tiles.
-[[maybe_unused]] void lay_out_three_rows(const float* from, long stride, bool is_transposed, long inner, long rows, char* to, long apart) {
-  VecI32 parts[3][16];
-  for (long u = 0; 2 * u < inner; u += LANES)
+[[maybe_unused]] void pack_a_bf16x3(const float* src, long stride, bool is_transposed, long inner, long rows, char* dst, long row_stride) {
+  VecI32 terms[3][16];
+  for (long group = 0; 2 * group < inner; group += LANES)
     for (long start = 0; start < rows; start += LANES) {
-      const long there = rows - start, inputs = inner - 2 * u;
-      is_transposed ? take_apart<false>(from + 2 * u * stride + start, stride, inputs, there, parts)
-                    : take_apart<true>(from + start * stride + 2 * u, stride, inputs, there, parts);
+      const long n_rows = rows - start, n_inputs = inner - 2 * group;
+      is_transposed ? split_bf16x3<false>(src + 2 * group * stride + start, stride, n_inputs, n_rows, terms)
+                    : split_bf16x3<true>(src + start * stride + 2 * group, stride, n_inputs, n_rows, terms);
       for (int p = 0; p < 3; ++p) {
-        if (is_transposed) transpose(parts[p]);
-        for (long i = 0; i < std::min(LANES, there); ++i)
-          store_i32(to + (start + i) * apart + 4 * (3 * u + 16 * p), parts[p][i]);
+        if (is_transposed) transpose(terms[p]);
+        for (long i = 0; i < std::min(LANES, n_rows); ++i)
+          store_i32(dst + (start + i) * row_stride + 4 * (3 * group + 16 * p), terms[p][i]);
       }
     }
 }

@@ -18,7 +18,7 @@ template <typename Sum>
 struct OfColumns {
   VecF32 bias[VECTORS];
 
-  OfColumns(const Matrix& w, long first) {
+  OfColumns(const PackedMatrix& w, long first) {
     for (int v = 0; v < VECTORS; ++v)
       bias[v] = w.bias ? load(w.bias + first + v * LANES, tail_mask(std::max(0L, w.columns - first - v * LANES))) : broadcast(0.0f);
   }
@@ -30,7 +30,7 @@ struct OfColumns<int32_t> : OfColumns<float> {
   VecF32 scales[VECTORS];
   VecI32 offsets[VECTORS];
 
-  OfColumns(const Matrix& w, long first) : OfColumns<float>(w, first) {
+  OfColumns(const PackedMatrix& w, long first) : OfColumns<float>(w, first) {
     for (int v = 0; v < VECTORS; ++v) {
       scales[v] = load(w.scales + first + v * LANES);
       offsets[v] = HAS_ZERO_POINT_128 ? load_i32(w.offsets + first + v * LANES) : broadcast_i32(0);
@@ -58,8 +58,8 @@ struct Inputs {
 // Panels of a float32 weight, split into three bfloat16 for AMX.
 class Apart {
  public:
-  Apart(const Matrix& w, Inputs inputs)
-      : w_(w), inputs_(inputs), units_(blocks(inputs.count, 2 * TILE_K_GROUPS) * TILE_K_GROUPS) {}
+  Apart(const PackedMatrix& w, Inputs inputs)
+      : w_(w), inputs_(inputs), units_(ceil_div(inputs.count, 2 * TILE_K_GROUPS) * TILE_K_GROUPS) {}
 
   long bytes() const { return 3 * 4 * PANEL * units_; }
   bool two_stay() const { return 2 * bytes() <= HELD; }  // two panels fit in the L2 cache
@@ -83,7 +83,7 @@ class Apart {
   // Splits up to `count` more blocks of sixteen columns and units.
   void go_on(long count) {
     for (const long stop = std::min(end_, done_ + count); done_ < stop; ++done_)
-      lay_out_three(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
+      pack_b_tile_bf16x3(from_, PANEL, false, {PANEL, PANEL, inputs_.count, units_, 0, units_}, to_, done_ % VECTORS * LANES,
                     done_ / VECTORS * TILE_K_GROUPS);
   }
 
@@ -95,7 +95,7 @@ class Apart {
     panel_ = panel, to_ = to, done_ = 0, end_ = units_ / TILE_K_GROUPS * VECTORS;
   }
 
-  const Matrix& w_;
+  const PackedMatrix& w_;
   const Inputs inputs_;
   const long units_;
   const char* now_ = nullptr;  // split panels, from `first_` on
@@ -106,7 +106,7 @@ class Apart {
 
 // Stands for weights that are multiplied without splitting.
 struct AsItIs {
-  AsItIs(const Matrix&, Inputs) {}
+  AsItIs(const PackedMatrix&, Inputs) {}
 };
 
 // Products of one thread by AMX, written as Y. Vector instructions finish a block of sums (up to 32 rows of a panel)
@@ -114,25 +114,25 @@ struct AsItIs {
 template <typename P, typename Y = float>
 class Tiled {
  public:
-  static constexpr bool IS_TAKEN_APART = P::TILE_TYPE == TileType::bf16x3;
-  static constexpr long PARTS = IS_TAKEN_APART ? 3 : 1;
+  static constexpr bool IS_SPLIT = P::TILE_TYPE == TileType::bf16x3;
+  static constexpr long TERMS = IS_SPLIT ? 3 : 1;
 
-  Tiled(const Matrix& w, Inputs inputs)
-      : w_(w), groups_(blocks(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
+  Tiled(const PackedMatrix& w, Inputs inputs)
+      : w_(w), groups_(ceil_div(w.inner, P::GROUP)), steps_(steps_of(inputs.count)), is_added_(inputs.first), apart_(w, inputs) {}
 
   // Number of steps along the inner axis. A step is one product of tiles, or six if numbers are split.
-  static long steps_of(long inner) { return blocks(inner, IS_TAKEN_APART ? 2 * TILE_K_GROUPS : P::GROUP * TILE_K_GROUPS); }
+  static long steps_of(long inner) { return ceil_div(inner, IS_SPLIT ? 2 * TILE_K_GROUPS : P::GROUP * TILE_K_GROUPS); }
 
   // Multiplies all rows by one panel. If the sums are ranked, `y` is not written, and `ranking` is needed until
   // `finish`. The next panel, if it is before `end`, is prefetched in equal parts, one with each step.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows,
                 Y* y, const PartRanking* ranking) {
-    const long parts = std::max(1L, blocks(rows, AMX_MR) * STEPS_ACROSS * steps_);
-    const long lines = panel + 1 < end ? blocks(groups_ * PANEL * 4 / 64, parts) : 0;
+    const long parts = std::max(1L, ceil_div(rows, AMX_MR) * STEPS_ACROSS * steps_);
+    const long lines = panel + 1 < end ? ceil_div(groups_ * PANEL * 4 / 64, parts) : 0;
     Prefetcher prefetcher{w_.weight + (panel + 1) * groups_ * PANEL * 4, lines};
-    if constexpr (IS_TAKEN_APART) {
+    if constexpr (IS_SPLIT) {
       apart_.two_stay() ? apart_.take_ahead(panel, end) : apart_.take(panel, panel + 1);
-      sixteens_ = apart_.two_stay() ? blocks(VECTORS, STEPS_ACROSS * blocks(rows, AMX_MR)) : 0;
+      sixteens_ = apart_.two_stay() ? ceil_div(VECTORS, STEPS_ACROSS * ceil_div(rows, AMX_MR)) : 0;
     }
     for (long i = 0; i < rows; i += AMX_MR)
       multiply(inputs + i * padded, padded, {units ? units + i : nullptr, y ? y + i * w_.columns : nullptr, ranking, panel * PANEL, i, 0,
@@ -143,12 +143,12 @@ class Tiled {
   // the rows being multiplied stay in the L1 cache. Long rows are cut into parts, and each part is multiplied by all
   // these panels before the next one.
   void multiply(const typename P::Input* inputs, long padded, const float* units, long panel, long end, long rows, Y* y) {
-    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * PARTS * TILE_K_GROUPS * PANEL * 4));
-    const long parts = IS_TAKEN_APART ? 1 : std::max(1L, blocks(steps_, MOST_STEPS)), depth = blocks(steps_, parts);
+    const long at_once = std::max(1L, HELD / std::max(1L, steps_ * TERMS * TILE_K_GROUPS * PANEL * 4));
+    const long parts = IS_SPLIT ? 1 : std::max(1L, ceil_div(steps_, MOST_STEPS)), depth = ceil_div(steps_, parts);
     Number* waiting = scratch<Number, WAITING>(parts > 1 ? std::min(at_once, end - panel) * AMX_MR * PANEL : 0);
     Prefetcher no_prefetch{};
     for (; panel < end; panel += at_once) {
-      if constexpr (IS_TAKEN_APART) apart_.take(panel, std::min(end, panel + at_once));
+      if constexpr (IS_SPLIT) apart_.take(panel, std::min(end, panel + at_once));
       for (long i = 0; i < rows; i += AMX_MR)
         for (long part = 0; part < parts; ++part)
           for (long own = panel; own < std::min(end, panel + at_once); ++own)
@@ -182,14 +182,14 @@ class Tiled {
   };
 
   void multiply(const typename P::Input* x, long stride, const Block& block, Prefetcher& prefetcher, const Steps& steps) {
-    const long vectors = blocks(std::min(PANEL, w_.columns - block.first), LANES);
-    const long in_turn = blocks(AMX_MR, std::max(1L, steps_) * blocks(vectors, AMX_NR_VECTORS));
+    const long vectors = ceil_div(std::min(PANEL, w_.columns - block.first), LANES);
+    const long in_turn = ceil_div(AMX_MR, std::max(1L, steps_) * ceil_div(vectors, AMX_NR_VECTORS));
     const long at_once = w_.activation > 1 ? in_turn : std::max(AT_LEAST, in_turn);
     const bool is_last = steps.end == steps_;
-    const long first = steps.first * PARTS * TILE_K_GROUPS;
-    long whole = steps.end * PARTS * TILE_K_GROUPS, left = 0;
+    const long first = steps.first * TERMS * TILE_K_GROUPS;
+    long whole = steps.end * TERMS * TILE_K_GROUPS, left = 0;
     const char* weight;
-    if constexpr (IS_TAKEN_APART) {
+    if constexpr (IS_SPLIT) {
       weight = apart_.at(block.first / PANEL);
     } else {
       weight = w_.weight + block.first * groups_ * 4;
@@ -203,11 +203,11 @@ class Tiled {
     for (long v = 0; v < vectors; v += AMX_NR_VECTORS)
       tiles_.multiply<P::TILE_TYPE>({reinterpret_cast<const char*>(x) + 4 * first, weight + first * 4 * PANEL + v * 64,
                                    left ? last_ + v * 64 : nullptr, stride * static_cast<long>(sizeof(*x)), 4 * PANEL, whole - first,
-                                   IS_TAKEN_APART, steps.first ? steps.waiting + v * LANES : nullptr},
+                                   IS_SPLIT, steps.first ? steps.waiting + v * LANES : nullptr},
                                   block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
                                     prefetcher.step();
                                     finish(at_once);
-                                    if constexpr (IS_TAKEN_APART) apart_.go_on(sixteens_);
+                                    if constexpr (IS_SPLIT) apart_.go_on(sixteens_);
                                   });
     if (!is_last) return;
     finish();
@@ -233,23 +233,23 @@ class Tiled {
   }
 
   // Not inlined and kept short, so that its instructions find room in the processor beside those that wait for AMX.
-  template <VecF32 function(VecF32), bool is_whole>
+  template <VecF32 function(VecF32), bool is_full_panel>
   __attribute__((noinline)) void finish(long end) {
-    const long columns = w_.columns, first = of_.first, width = is_whole ? PANEL : std::min(PANEL, columns - first);
+    const long columns = w_.columns, first = of_.first, width = is_full_panel ? PANEL : std::min(PANEL, columns - first);
     const OfColumns<Number> own(w_, first);
     const Number* from = std::exchange(from_, from_ + (end - of_.next) * PANEL);
     for (long r = std::exchange(of_.next, end); r < end; ++r, from += PANEL) {
       alignas(64) float aside[PANEL];
       Y* y = of_.ranking ? nullptr : of_.y + r * columns + first;
       const auto finished = [&](int v) {
-        const VecF32 sum = own.finish(load_sums(from + v * LANES), v, IS_TAKEN_APART ? 0.0f : of_.units[r]);
-        if constexpr (IS_TAKEN_APART)
+        const VecF32 sum = own.finish(load_sums(from + v * LANES), v, IS_SPLIT ? 0.0f : of_.units[r]);
+        if constexpr (IS_SPLIT)
           if (is_added_) return function(sum + load(y + v * LANES, tail_mask(std::max(0L, width - v * LANES))));
         return function(sum);
       };
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; v += is_whole ? 2 : 1) {
-        if constexpr (is_whole) {
+      for (int v = 0; v < VECTORS; v += is_full_panel ? 2 : 1) {
+        if constexpr (is_full_panel) {
           store_both(y + v * LANES, finished(v), finished(v + 1));
         } else {
           const Mask m = tail_mask(std::max(0L, width - v * LANES));
@@ -260,11 +260,11 @@ class Tiled {
     }
   }
 
-  const Matrix& w_;
+  const PackedMatrix& w_;
   const long groups_, steps_;
   const bool is_added_;  // to the previous contents of `y`
   long sixteens_ = 0;    // blocks of sixteen columns and units of the next panel to split with each step
-  std::conditional_t<IS_TAKEN_APART, Apart, AsItIs> apart_;
+  std::conditional_t<IS_SPLIT, Apart, AsItIs> apart_;
   AmxTiles tiles_;
   alignas(64) Number sums_[2][AMX_MR * PANEL];
   alignas(64) char last_[TILE_K_GROUPS * PANEL * 4];

@@ -11,24 +11,24 @@ template <typename T>
 constexpr int IS_BFLOAT16 = sizeof(T) == 2;
 
 template <typename T>
-Layout rows(const T* data, long stride, int is_padded = 0) {
+MatrixView rows(const T* data, long stride, int is_padded = 0) {
   return {data, stride, IS_BFLOAT16<T>, 0, is_padded};
 }
 
-Layout transposed(Layout x) { return {x.data, x.stride, x.is_bfloat16, 1, 0}; }
+MatrixView transposed(MatrixView x) { return {x.data, x.stride, x.is_bfloat16, 1, 0}; }
 
 template <typename T, typename U>
-void multiply(const Layout& a, const Layout& b, U* c, long stride, long m, long n, long k) {
-  const Finish nothing{};
+void multiply(const MatrixView& a, const MatrixView& b, U* c, long stride, long m, long n, long k) {
+  const Epilogue nothing{};
   transformer_matmul(&a, &b, &nothing, c, IS_BFLOAT16<U>, stride, m, n, k, IS_BFLOAT16<T>, 1);
 }
 
 template <typename T>
 void forward(const Head& head) {
-  const TrainedAttention& a = head.a;
+  const TrainingAttention& a = head.a;
   const long wide = (a.positions + LANES - 1) / LANES * LANES, stride = even(a.positions);
   float* scores = scratch<float, 20>(a.queries * wide);
-  const Layout q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
+  const MatrixView q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
   T* weights = head.weights<T>();
   multiply<T>(q, transposed(k), scores, wide, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
@@ -39,14 +39,14 @@ void forward(const Head& head) {
 
 template <typename T>
 void backward(const Head& head) {
-  const TrainedAttention& a = head.a;
+  const TrainingAttention& a = head.a;
   const long wide = (a.positions + LANES - 1) / LANES * LANES, stride = even(a.positions), apart = a.heads * a.width;
   float* d_weights = scratch<float, 20>(a.queries * wide);
   T* d_scores = scratch<T, 21>(a.queries * stride);
   const T *weights = head.weights<T>(), *used = head.used_weights<T>();
-  const Layout d_out = rows(head.within<T>(a.out, a.queries), apart), w = rows(used, stride, 1);
-  const Layout q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
-  const Layout v = rows(head.of<T>(a.values), a.values.position), ds = rows(d_scores, stride, 1);
+  const MatrixView d_out = rows(head.within<T>(a.out, a.queries), apart), w = rows(used, stride, 1);
+  const MatrixView q = rows(head.of<T>(a.query), a.query.position), k = rows(head.of<T>(a.keys), a.keys.position);
+  const MatrixView v = rows(head.of<T>(a.values), a.values.position), ds = rows(d_scores, stride, 1);
   multiply<T>(transposed(w), d_out, head.to<T>(a.d_values), a.d_values.position, a.positions, a.width, a.queries);
   multiply<T>(d_out, transposed(v), d_weights, wide, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
@@ -57,7 +57,7 @@ void backward(const Head& head) {
 }
 
 template <typename T>
-void all(const TrainedAttention& a, bool is_backward, int threads) {
+void all(const TrainingAttention& a, bool is_backward, int threads) {
   parallel_for(a.batch * a.heads, threads, [&](long i) {
     const Head head{a, i / a.heads, i % a.heads};
     if constexpr (HAS_BF16_DOT && IS_BFLOAT16<T>)
@@ -69,11 +69,11 @@ void all(const TrainedAttention& a, bool is_backward, int threads) {
 }  // namespace
 }  // namespace transformer
 
-extern "C" long transformer_size_of_trained_attention() { return sizeof(transformer::TrainedAttention); }
+extern "C" long transformer_size_of_trained_attention() { return sizeof(transformer::TrainingAttention); }
 
 // The forward pass writes `weights` and `out`. The backward pass reads `weights` and, in `out`, the gradient of the
 // result.
-extern "C" void transformer_trained_attention(const transformer::TrainedAttention* a, int is_backward, int threads) {
+extern "C" void transformer_trained_attention(const transformer::TrainingAttention* a, int is_backward, int threads) {
   using namespace transformer;
   a->is_bfloat16 ? all<uint16_t>(*a, is_backward, threads) : all<float>(*a, is_backward, threads);
 }

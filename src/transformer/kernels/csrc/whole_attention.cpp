@@ -249,5 +249,5 @@ void attend_rounded(const Attention& a, int threads) {
 extern "C" void transformer_attention_of_whole(const transformer::Attention* a, int threads) {
   using namespace transformer;
   if (a->is_bfloat16) return attend_rounded<uint16_t>(*a, threads);
-  a->may_round && HAS_BF16_DOT ? attend_rounded<float>(*a, threads) : attend_whole(*a, threads);
+  a->allow_bf16 && HAS_BF16_DOT ? attend_rounded<float>(*a, threads) : attend_whole(*a, threads);
 }
