@@ -28,93 +28,93 @@
 namespace transformer {
 namespace {
 
-constexpr long GROUP = 384;              // maximum number of rows in a group
-constexpr long OF_A_LINE = 2 * LANES;    // bfloat16 elements per cache line
-constexpr long TASKS = 16;               // tasks per thread, if there are enough rows
-constexpr long FEW = 8;                  // with fewer panels, two threads should not pack the same rows
-constexpr long STRETCH = 64;             // units of a panel packed before the next panel's, a multiple of LANES
-constexpr long MOST_INPUTS = 4096;       // maximum number of inputs summed before the sums are added to C
-constexpr long ROOM = 8 << 20;           // bytes of B that are packed at a time
-constexpr long SHARES = 8;               // shares into which the inputs are split among threads,
-constexpr long MANY_INPUTS = 2048;       // if there are at least this many inputs
-constexpr long SMALL = 256 << 10;        // and at most this many bytes of sums
+constexpr long MAX_MC = 384;              // maximum number of rows in a group
+constexpr long BF16_PER_LINE = 2 * LANES;    // bfloat16 elements per cache line
+constexpr long TASKS_PER_THREAD = 16;               // tasks per thread, if there are enough rows
+constexpr long MIN_PANELS = 8;                  // with fewer panels, two threads should not pack the same rows
+constexpr long PACK_K_GROUPS = 64;             // units of a panel packed before the next panel's, a multiple of LANES
+constexpr long MAX_ACCUMULATED_K = 4096;       // maximum number of inputs summed before the sums are added to C
+constexpr long PACKED_B_BYTES = 8 << 20;           // bytes of B that are packed at a time
+constexpr long SPLIT_K_WAYS = 8;               // shares into which the inputs are split among threads,
+constexpr long MIN_SPLIT_K = 2048;       // if there are at least this many inputs
+constexpr long MAX_SPLIT_K_BYTES = 256 << 10;        // and at most this many bytes of sums
 constexpr long MIN_PRODUCTS_PER_SPLIT = 100;  // minimum average number of products per float32 input for splitting
-constexpr long PASSED_ON = 256 << 10;    // minimum size of C in bytes for non-temporal stores by several threads
-constexpr long PASSED_ON_BY_ONE = 4 << 20;  // and by one thread, which may read C next
+constexpr long MIN_STREAMED_BYTES = 256 << 10;    // minimum size of C in bytes for non-temporal stores by several threads
+constexpr long MIN_STREAMED_BYTES_OF_ONE_THREAD = 4 << 20;  // and by one thread, which may read C next
 
-// Packs `width` columns of the matrix, starting at `first`. If `is_k_contiguous`, each column is contiguous in memory. A task
-// packs `swath` columns and STRETCH units of each. Units beyond the inputs are zero.
+// Packs `columns` columns of the matrix, starting at `first`. If `is_k_contiguous`, each column is contiguous in memory. A task
+// packs `pack_width` columns and PACK_K_GROUPS units of each. Units beyond the inputs are zero.
 template <typename P>
-void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, long units, long width, long panel, long swath,
-             char* to, const Thread& thread) {
-  units /= P::TERMS;
-  const long stretches = ceil_div(units, STRETCH);
-  thread.for_each_task(ceil_div(width, swath) * stretches, [=](long task) {
-    const long column = task / stretches * swath, unit = task % stretches * STRETCH;
+void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, long k_groups, long columns, long panel, long pack_width,
+             char* dst, const Thread& thread) {
+  k_groups /= P::TERMS;
+  const long n_k_blocks = ceil_div(k_groups, PACK_K_GROUPS);
+  thread.for_each_task(ceil_div(columns, pack_width) * n_k_blocks, [=](long task) {
+    const long column = task / n_k_blocks * pack_width, k_group = task % n_k_blocks * PACK_K_GROUPS;
     const long offset = is_k_contiguous ? (first + column) * x.stride : first + column;
-    const PackBlock block{std::min(swath, width - column), panel, inner, units, unit, std::min(units, unit + STRETCH)};
-    char* own = to + 4 * column * units * P::TERMS;
+    const PackBlock block{std::min(pack_width, columns - column), panel, inner, k_groups, k_group, std::min(k_groups, k_group + PACK_K_GROUPS)};
+    char* block_dst = dst + 4 * column * k_groups * P::TERMS;
     if constexpr (sizeof(typename P::Input) == 2)
-      if (x.is_bfloat16) return pack_b<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_k_contiguous, block, own);
-    const auto* from = static_cast<const float*>(x.data) + offset;
+      if (x.is_bfloat16) return pack_b<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_k_contiguous, block, block_dst);
+    const auto* src = static_cast<const float*>(x.data) + offset;
     if constexpr (P::TERMS == 3)
-      pack_b_bf16x3(from, x.stride, is_k_contiguous, block, own);
+      pack_b_bf16x3(src, x.stride, is_k_contiguous, block, block_dst);
     else
-      pack_b<P>(from, x.stride, is_k_contiguous, block, own);
+      pack_b<P>(src, x.stride, is_k_contiguous, block, block_dst);
   });
 }
 
 // Cache lines needed next, prefetched one by one while a tile is multiplied: the first line of each row, then the
 // second line of each row, and so on.
-struct Wanted {
+struct RowPrefetch {
   const char* line;
   long rows, stride;  // in bytes, from row to row
   const char* end = line + rows * stride;
 
-  static Wanted nothing(const char* at_hand) { return {at_hand, 1, 0}; }
+  static RowPrefetch none(const char* any_address) { return {any_address, 1, 0}; }
 
-  // Advances to the prefetches of the next tile. `asked` is the line after the last prefetched one.
-  void go_on(const char* asked) {
-    line = asked;
+  // Advances to the prefetches of the next tile. `next_line` is the line after the last prefetched one.
+  void advance(const char* next_line) {
+    line = next_line;
     if (line < end) return;
     line += 64 - rows * stride;
     end += 64;
   }
 };
 
-void move(MatrixView& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
+void advance(MatrixView& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
 
 // Advances both factors to input `first`.
-void move(MatrixView& a, MatrixView& b, long first) {
-  move(a, a.is_transposed ? first * a.stride : first);
-  move(b, b.is_transposed ? first : first * b.stride);
+void advance(MatrixView& a, MatrixView& b, long first) {
+  advance(a, a.is_transposed ? first * a.stride : first);
+  advance(b, b.is_transposed ? first : first * b.stride);
 }
 
 // Destination of a tile's sums, and the buffer that holds partial sums between parts of the inner axis.
-struct Sums {
-  Epilogue finish;
+struct TileOutput {
+  Epilogue epilogue;
   void* c;
   long stride, rows, columns;
-  bool c_is_bfloat16, is_first, is_last;
-  bool is_bent;    // ReLU or a gate is applied
-  bool is_plain;   // without ReLU, gate or accumulation into C
-  bool passes_on;  // non-temporal stores of whole lines: other stores would first read the lines, and displace others
+  bool c_is_bfloat16, is_first_k_block, is_last_k_block;
+  bool has_activation;    // ReLU or a gate is applied
+  bool is_bias_only;   // without ReLU, gate or accumulation into C
+  bool uses_streaming_stores;  // non-temporal stores of whole lines: other stores would first read the lines, and displace others
   float* row_sums;  // output for the sums of A's rows, or null
-  float* waiting;
+  float* partial_sums;
 
-  VecF32 bias(long column, Mask m) const { return is_last && finish.bias ? load(finish.bias + column, m) : broadcast(0.0f); }
+  VecF32 bias(long column, Mask m) const { return is_last_k_block && epilogue.bias ? load(epilogue.bias + column, m) : broadcast(0.0f); }
 
   // Prefetches the operands of the epilogue and its destination, whose rows lie far apart. T is the element type of a
   // gate.
   template <typename T>
-  void ask_ahead(long rows, long i, long j, long width, bool wants_room) const {
+  void prefetch_epilogue(long rows, long i, long j, long columns, bool prefetches_c) const {
     for (long r = i; r < i + rows; ++r) {
-      if (finish.factor_matrix) prefetch(static_cast<const T*>(finish.factor_matrix) + r * finish.factor_stride + j, width);
-      if (!finish.accumulate && !wants_room) continue;
+      if (epilogue.factor_matrix) prefetch(static_cast<const T*>(epilogue.factor_matrix) + r * epilogue.factor_stride + j, columns);
+      if (!epilogue.accumulate && !prefetches_c) continue;
       if (c_is_bfloat16)
-        prefetch(static_cast<const uint16_t*>(c) + r * stride + j, width);
+        prefetch(static_cast<const uint16_t*>(c) + r * stride + j, columns);
       else
-        prefetch(static_cast<const float*>(c) + r * stride + j, width);
+        prefetch(static_cast<const float*>(c) + r * stride + j, columns);
     }
   }
 };
@@ -122,7 +122,7 @@ struct Sums {
 // Applies ReLU and the gate to row i, columns from j on. T is the element type of the gate. A call would spill the
 // tile's registers, so this is always inlined.
 template <typename T>
-__attribute__((always_inline)) inline VecF32 bent(VecF32 y, const Epilogue& f, long i, long j, Mask m) {
+__attribute__((always_inline)) inline VecF32 apply_activation(VecF32 y, const Epilogue& f, long i, long j, Mask m) {
   if (f.relu) y = max(broadcast(0.0f), y);  // this operand order preserves NaN
   if (!f.factor_matrix) return y;
   const VecF32 factors = load(static_cast<const T*>(f.factor_matrix) + i * f.factor_stride + j, m);
@@ -132,131 +132,131 @@ __attribute__((always_inline)) inline VecF32 bent(VecF32 y, const Epilogue& f, l
 
 // Applies the epilogue, except for the bias, to row i, columns from j on, after the last part of the inner axis.
 template <typename T>
-__attribute__((always_inline)) inline VecF32 finished(const Sums& s, VecF32 y, long i, long j, Mask m) {
-  if (s.finish.accumulate) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
-  return s.is_bent ? bent<T>(y, s.finish, i, j, m) : y;
+__attribute__((always_inline)) inline VecF32 apply_epilogue(const TileOutput& s, VecF32 y, long i, long j, Mask m) {
+  if (s.epilogue.accumulate) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
+  return s.has_activation ? apply_activation<T>(y, s.epilogue, i, j, m) : y;
 }
 
 template <typename T>
-__attribute__((always_inline)) inline void write(const Sums& s, VecF32 sum, long i, long j, Mask m) {
-  const long place = i * s.stride + j;
-  const VecF32 y = finished<T>(s, sum, i, j, m);
-  s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + place, m, y) : store(static_cast<float*>(s.c) + place, m, y);
+__attribute__((always_inline)) inline void store_with_epilogue(const TileOutput& s, VecF32 sum, long i, long j, Mask m) {
+  const long offset = i * s.stride + j;
+  const VecF32 y = apply_epilogue<T>(s, sum, i, j, m);
+  s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + offset, m, y) : store(static_cast<float*>(s.c) + offset, m, y);
 }
 
 // Writes sums plus bias, without any other epilogue, for whole vectors of columns.
 template <int VECTORS, int R>
-__attribute__((always_inline)) inline void write_plain(const Sums& s, const VecF32 (&sums)[R][VECTORS], long i, long j) {
+__attribute__((always_inline)) inline void store_with_bias(const TileOutput& s, const VecF32 (&sums)[R][VECTORS], long i, long j) {
   VecF32 bias[VECTORS];
   for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, tail_mask(LANES));
-  const long first = i * s.stride + j;
+  const long offset = i * s.stride + j;
   if (!s.c_is_bfloat16) {
-    float* to = static_cast<float*>(s.c) + first;
+    float* dst = static_cast<float*>(s.c) + offset;
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r, to += s.stride)
+    for (int r = 0; r < R; ++r, dst += s.stride)
 #pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; ++v) store(to + v * LANES, sums[r][v] + bias[v]);
+      for (int v = 0; v < VECTORS; ++v) store(dst + v * LANES, sums[r][v] + bias[v]);
     return;
   }
-  uint16_t* to = static_cast<uint16_t*>(s.c) + first;
+  uint16_t* dst = static_cast<uint16_t*>(s.c) + offset;
 #pragma GCC unroll 6
-  for (int r = 0; r < R; ++r, to += s.stride) {
+  for (int r = 0; r < R; ++r, dst += s.stride) {
 #pragma GCC unroll 4
     for (int v = 0; v + 1 < VECTORS; v += 2)
-      store_i32(to + v * LANES, to_bf16_pairs(sums[r][v] + bias[v], sums[r][v + 1] + bias[v + 1]));
+      store_i32(dst + v * LANES, to_bf16_pairs(sums[r][v] + bias[v], sums[r][v + 1] + bias[v + 1]));
     constexpr int LAST = VECTORS - 1;
-    if (VECTORS % 2) store(to + LAST * LANES, tail_mask(LANES), sums[r][LAST] + bias[LAST]);
+    if (VECTORS % 2) store(dst + LAST * LANES, tail_mask(LANES), sums[r][LAST] + bias[LAST]);
   }
 }
 
-// The micro-kernel: multiplies R rows of A, `row` bytes apart, by the first VECTORS vectors of one panel.
+// The micro-kernel: multiplies R rows of A, `a_row_bytes` bytes apart, by the first VECTORS vectors of one panel.
 template <typename P, long PANEL, int VECTORS, int R>
-void multiply(const char* a, long row, const char* b, long units, const Sums& s, long i, long j, float* waiting,
-              Wanted& wanted) {
+void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, float* partial_sums,
+              RowPrefetch& row_prefetch) {
   VecF32 sums[R][VECTORS];
-  Mask m[VECTORS];
-  for (int v = 0; v < VECTORS; ++v) m[v] = tail_mask(std::clamp(s.columns - j - v * LANES, 0L, LANES));
+  Mask masks[VECTORS];
+  for (int v = 0; v < VECTORS; ++v) masks[v] = tail_mask(std::clamp(s.columns - j - v * LANES, 0L, LANES));
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < VECTORS; ++v)
-      sums[r][v] = s.is_first ? broadcast(0.0f) : load(waiting + r * PANEL + v * LANES);
-  if (s.is_last) s.ask_ahead<typename P::Input>(R, i, j, PANEL, !s.c_is_bfloat16);
-  const auto multiply_unit = [&]() __attribute__((always_inline)) {
+      sums[r][v] = s.is_first_k_block ? broadcast(0.0f) : load(partial_sums + r * PANEL + v * LANES);
+  if (s.is_last_k_block) s.prefetch_epilogue<typename P::Input>(R, i, j, PANEL, !s.c_is_bfloat16);
+  const auto multiply_k_group = [&]() __attribute__((always_inline)) {
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; ++v)
-        sums[r][v] = P::multiply_add_group(sums[r][v], a + r * row, load_i32(b + v * 64));
+        sums[r][v] = P::multiply_add_group(sums[r][v], a + r * a_row_bytes, load_i32(b + v * 64));
     a += 4, b += 4 * PANEL;
   };
   // If as many rows are prefetched as the tile has, all their lines are. Otherwise one line per row is, for as many
   // rows as there are steps.
-  const char* line = wanted.line;
-  const long to_row = wanted.stride, to_line = wanted.rows == R ? 64 - (R - 1) * to_row : to_row;
-  int left = R;
-  for (long u = 2; u <= units; u += 2) {
+  const char* line = row_prefetch.line;
+  const long row_step = row_prefetch.stride, line_step = row_prefetch.rows == R ? 64 - (R - 1) * row_step : row_step;
+  int rows_left = R;
+  for (long u = 2; u <= k_groups; u += 2) {
     _mm_prefetch(line, _MM_HINT_T0);
-    line += --left ? to_row : to_line;
-    left = left ? left : R;
-    multiply_unit();
-    multiply_unit();
+    line += --rows_left ? row_step : line_step;
+    rows_left = rows_left ? rows_left : R;
+    multiply_k_group();
+    multiply_k_group();
   }
-  if (units % 2) multiply_unit();
-  wanted.go_on(line);
-  if (s.is_last && s.is_plain && s.columns - j >= VECTORS * LANES) return write_plain<VECTORS, R>(s, sums, i, j);
+  if (k_groups % 2) multiply_k_group();
+  row_prefetch.advance(line);
+  if (s.is_last_k_block && s.is_bias_only && s.columns - j >= VECTORS * LANES) return store_with_bias<VECTORS, R>(s, sums, i, j);
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
-    const VecF32 bias = s.bias(column, m[v]);
+    const VecF32 bias = s.bias(column, masks[v]);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
-      if (s.is_last)
-        write<typename P::Input>(s, sums[r][v] + bias, i + r, column, m[v]);
+      if (s.is_last_k_block)
+        store_with_epilogue<typename P::Input>(s, sums[r][v] + bias, i + r, column, masks[v]);
       else
-        store(waiting + r * PANEL + v * LANES, sums[r][v]);
+        store(partial_sums + r * PANEL + v * LANES, sums[r][v]);
     }
   }
 }
 
 template <typename P, long PANEL, int VECTORS>
-void multiply(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j,
-              float* waiting, Wanted& wanted) {
+void micro_kernel(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j,
+              float* partial_sums, RowPrefetch& row_prefetch) {
   if constexpr (VECTORS > 1)  // the last panel may have fewer
     if (s.columns - j <= (VECTORS - 1) * LANES)
-      return multiply<P, PANEL, VECTORS - 1>(rows, a, row, b, units, s, i, j, waiting, wanted);
+      return micro_kernel<P, PANEL, VECTORS - 1>(rows, a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
   switch (rows) {
-    case 1: return multiply<P, PANEL, VECTORS, 1>(a, row, b, units, s, i, j, waiting, wanted);
-    case 2: return multiply<P, PANEL, VECTORS, 2>(a, row, b, units, s, i, j, waiting, wanted);
-    case 3: return multiply<P, PANEL, VECTORS, 3>(a, row, b, units, s, i, j, waiting, wanted);
-    case 4: return multiply<P, PANEL, VECTORS, 4>(a, row, b, units, s, i, j, waiting, wanted);
-    case 5: return multiply<P, PANEL, VECTORS, 5>(a, row, b, units, s, i, j, waiting, wanted);
-    default: return multiply<P, PANEL, VECTORS, 6>(a, row, b, units, s, i, j, waiting, wanted);
+    case 1: return micro_kernel<P, PANEL, VECTORS, 1>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+    case 2: return micro_kernel<P, PANEL, VECTORS, 2>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+    case 3: return micro_kernel<P, PANEL, VECTORS, 3>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+    case 4: return micro_kernel<P, PANEL, VECTORS, 4>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+    case 5: return micro_kernel<P, PANEL, VECTORS, 5>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+    default: return micro_kernel<P, PANEL, VECTORS, 6>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
   }
 }
 
 // How a tile of sums is computed: by vector instructions (this struct) or by AMX (the next one). `ROWS` is the height
-// of a tile. The number of units along the inner axis is a multiple of `UNITS`, and a part of the axis has at most
-// `LONGEST`. If rows are read in place, the axis is cut into parts only if `IS_CUT`, and threads share columns of at
-// most `SHORT` units. `HELD` bytes of rows or columns stay in the L2 cache. `SWATH` columns are packed at a time, a
+// of a tile. The number of units along the inner axis is a multiple of `K_GROUPS_PER_STEP`, and a part of the axis has at most
+// `MAX_KC_GROUPS`. If rows are read in place, the axis is cut into parts only if `BLOCKS_K`, and threads share columns of at
+// most `MAX_COLUMN_TASK_K_GROUPS` units. `L2_BYTES` bytes of rows or columns stay in the L2 cache. `PACK_WIDTH` columns are packed at a time, a
 // multiple of every panel's width.
 template <typename P>
-struct ByVectors {
+struct VectorKernel {
   using Input = P;
-  static constexpr long ROWS = MR, UNITS = 1, INPUTS = P::K_PER_GROUP, LONGEST = KC, HELD = L2_BLOCK_BYTES;
-  static constexpr long SHORT = (800 << 10) / (4 * LANES * NR_VECTORS), OF_COLUMNS = HELD, LEAST_PANELS = 1, WORTH_SHARING = 4;
-  static constexpr long SWATH = 192;  // what is read and written for it stays in the L1 cache
-  static constexpr bool IS_CUT = true, GOES_BY_PANELS = true;
+  static constexpr long ROWS = MR, K_GROUPS_PER_STEP = 1, K_PER_STEP = P::K_PER_GROUP, MAX_KC_GROUPS = KC, L2_BYTES = L2_BLOCK_BYTES;
+  static constexpr long MAX_COLUMN_TASK_K_GROUPS = (800 << 10) / (4 * LANES * NR_VECTORS), COLUMN_TASK_BYTES = L2_BYTES, MIN_COLUMN_TASK_PANELS = 1, MIN_PANELS_PER_THREAD = 4;
+  static constexpr long PACK_WIDTH = 192;  // what is read and written for it stays in the L1 cache
+  static constexpr bool BLOCKS_K = true, PANEL_LOOP_IS_OUTER = true;
 
   template <long PANEL, int VECTORS>
-  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool, Prefetcher&) {
-    multiply<P, PANEL, VECTORS>(rows, a, row, b, units, s, i, j, s.waiting, wanted);
+  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, bool, Prefetcher&) {
+    micro_kernel<P, PANEL, VECTORS>(rows, a, a_row_bytes, b, k_groups, s, i, j, s.partial_sums, row_prefetch);
   }
-  void want(const Wanted& next) { wanted = next; }
-  void finish() {}
+  void set_row_prefetch(const RowPrefetch& next) { row_prefetch = next; }
+  void flush_epilogue() {}
 
  private:
-  Wanted wanted{};
+  RowPrefetch row_prefetch{};
 };
 
 // AMX multiplies so fast that it waits for everything beyond the L1 cache. What a thread has packed therefore stays in
@@ -264,198 +264,198 @@ struct ByVectors {
 // L1 cache. Rows read in place often map to few sets of that cache, so cutting them into parts gains nothing. Meanwhile
 // vector instructions finish the previous tile.
 template <typename P>
-struct ByTiles {
+struct AmxKernel {
   using Input = P;
-  static constexpr long ROWS = AMX_MR, UNITS = TILE_K_GROUPS * P::TERMS, INPUTS = TILE_K_GROUPS * P::K_PER_GROUP;
+  static constexpr long ROWS = AMX_MR, K_GROUPS_PER_STEP = TILE_K_GROUPS * P::TERMS, K_PER_STEP = TILE_K_GROUPS * P::K_PER_GROUP;
   // Six products per step wait less for memory.
-  static constexpr long LONGEST = P::TERMS == 1 ? 256 : std::numeric_limits<long>::max();
-  static constexpr long SHORT = 1024, HELD = 1 << 20, OF_COLUMNS = HELD / 2, LEAST_PANELS = FEW, WORTH_SHARING = FEW;
-  static constexpr long SWATH = 512;  // long pieces of rows are read at memory bandwidth
-  static constexpr bool IS_CUT = false, GOES_BY_PANELS = false;
+  static constexpr long MAX_KC_GROUPS = P::TERMS == 1 ? 256 : std::numeric_limits<long>::max();
+  static constexpr long MAX_COLUMN_TASK_K_GROUPS = 1024, L2_BYTES = 1 << 20, COLUMN_TASK_BYTES = L2_BYTES / 2, MIN_COLUMN_TASK_PANELS = MIN_PANELS, MIN_PANELS_PER_THREAD = MIN_PANELS;
+  static constexpr long PACK_WIDTH = 512;  // long pieces of rows are read at memory bandwidth
+  static constexpr bool BLOCKS_K = false, PANEL_LOOP_IS_OUTER = false;
 
   // `b_stays` has the same meaning as in `TileOperands`.
   template <long PANEL, int VECTORS>
-  void tile(long rows, const char* a, long row, const char* b, long units, const Sums& s, long i, long j, bool b_stays,
+  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, bool b_stays,
             Prefetcher& prefetcher) {
     static_assert(PANEL == COLUMNS);
-    float* to = s.is_last ? sums[is_second = !is_second] : s.waiting;
-    const float* before = s.is_first ? nullptr : s.waiting;
-    const long at_once = ceil_div(ROWS, std::max(1L, units / UNITS));
-    long asked = i + ROWS;
+    float* tile_sums = s.is_last_k_block ? buffers[is_second_buffer = !is_second_buffer] : s.partial_sums;
+    const float* initial_sums = s.is_first_k_block ? nullptr : s.partial_sums;
+    const long rows_per_step = ceil_div(ROWS, std::max(1L, k_groups / K_GROUPS_PER_STEP));
+    long prefetch_row = i + ROWS;
     constexpr TileType tile_type = P::TERMS == 1 ? TileType::bfloat16 : TileType::bf16x3;
     const auto overlapped = [&] {
       prefetcher.step();
-      if (s.is_last) s.ask_ahead<typename P::Input>(std::min(at_once, s.rows - asked), asked, j, PANEL, false);
-      asked += at_once;
-      finish(at_once);
+      if (s.is_last_k_block) s.prefetch_epilogue<typename P::Input>(std::min(rows_per_step, s.rows - prefetch_row), prefetch_row, j, PANEL, false);
+      prefetch_row += rows_per_step;
+      flush_epilogue(rows_per_step);
     };
-    tiles.multiply<tile_type>({a, b, nullptr, row, 4 * PANEL, units, b_stays, before}, rows, ceil_div(s.columns - j, LANES), to,
+    tiles.multiply<tile_type>({a, b, nullptr, a_row_bytes, 4 * PANEL, k_groups, b_stays, initial_sums}, rows, ceil_div(s.columns - j, LANES), tile_sums,
                             4 * PANEL, overlapped);
-    if (!s.is_last) return;
-    finish();
-    of = s, from = to, next = i, end = i + rows, column = j;
+    if (!s.is_last_k_block) return;
+    flush_epilogue();
+    pending = s, pending_sums = tile_sums, next_row = i, end_row = i + rows, first_column = j;
   }
 
-  void want(const Wanted&) {}
-  void finish() { finish(ROWS); }
+  void set_row_prefetch(const RowPrefetch&) {}
+  void flush_epilogue() { flush_epilogue(ROWS); }
 
  private:
   static constexpr long COLUMNS = AMX_NR_VECTORS * LANES;
   static_assert(AMX_NR_VECTORS == 2);
 
   // Finishes up to `rows` more rows of the previous tile.
-  void finish(long rows) {
-    const long last = std::min(end, next + rows);
-    if (next == last) return;
-    const Mask left = tail_mask(of.columns - column), right = tail_mask(std::max(0L, of.columns - column - LANES));
-    const VecF32 left_bias = of.bias(column, left), right_bias = of.bias(column + LANES, right);
-    const bool passes_on = of.passes_on && of.columns - column >= COLUMNS;
-    for (; next < last; ++next, from += COLUMNS) {
-      const VecF32 left_sum = load(from) + left_bias, right_sum = load(from + LANES) + right_bias;
-      if (!passes_on) {
-        write<typename P::Input>(of, left_sum, next, column, left);
-        if (right) write<typename P::Input>(of, right_sum, next, column + LANES, right);
+  void flush_epilogue(long rows) {
+    const long stop = std::min(end_row, next_row + rows);
+    if (next_row == stop) return;
+    const Mask left_mask = tail_mask(pending.columns - first_column), right_mask = tail_mask(std::max(0L, pending.columns - first_column - LANES));
+    const VecF32 left_bias = pending.bias(first_column, left_mask), right_bias = pending.bias(first_column + LANES, right_mask);
+    const bool uses_streaming_stores = pending.uses_streaming_stores && pending.columns - first_column >= COLUMNS;
+    for (; next_row < stop; ++next_row, pending_sums += COLUMNS) {
+      const VecF32 left_sum = load(pending_sums) + left_bias, right_sum = load(pending_sums + LANES) + right_bias;
+      if (!uses_streaming_stores) {
+        store_with_epilogue<typename P::Input>(pending, left_sum, next_row, first_column, left_mask);
+        if (right_mask) store_with_epilogue<typename P::Input>(pending, right_sum, next_row, first_column + LANES, right_mask);
         continue;
       }
-      const VecF32 y = finished<typename P::Input>(of, left_sum, next, column, left);
-      const VecF32 z = finished<typename P::Input>(of, right_sum, next, column + LANES, right);
-      const long place = next * of.stride + column;
-      if (of.c_is_bfloat16) {
-        stream_store(static_cast<uint16_t*>(of.c) + place, to_bf16_pairs(y, z));
+      const VecF32 left_result = apply_epilogue<typename P::Input>(pending, left_sum, next_row, first_column, left_mask);
+      const VecF32 right_result = apply_epilogue<typename P::Input>(pending, right_sum, next_row, first_column + LANES, right_mask);
+      const long offset = next_row * pending.stride + first_column;
+      if (pending.c_is_bfloat16) {
+        stream_store(static_cast<uint16_t*>(pending.c) + offset, to_bf16_pairs(left_result, right_result));
       } else {
-        stream_store(static_cast<float*>(of.c) + place, bitcast_i32(y));
-        stream_store(static_cast<float*>(of.c) + place + LANES, bitcast_i32(z));
+        stream_store(static_cast<float*>(pending.c) + offset, bitcast_i32(left_result));
+        stream_store(static_cast<float*>(pending.c) + offset + LANES, bitcast_i32(right_result));
       }
     }
   }
 
   AmxTiles tiles;
-  alignas(64) float sums[2][ROWS * COLUMNS];
-  bool is_second = false;
-  Sums of;  // the previous tile; the sums of its rows `next` to `end` start at `from`
-  const float* from;
-  long next = 0, end = 0, column;
+  alignas(64) float buffers[2][ROWS * COLUMNS];
+  bool is_second_buffer = false;
+  TileOutput pending;  // the previous tile; the sums of its rows `next_row` to `end_row` start at `pending_sums`
+  const float* pending_sums;
+  long next_row = 0, end_row = 0, first_column;
 };
 
 template <typename P, int VECTORS>
-struct Product {
+struct Gemm {
   using Input = typename P::Input;
   static constexpr long PANEL = VECTORS * LANES;
   MatrixView a, b;
-  Sums to;
+  TileOutput output;
   long m, k, threads;
-  const long n = to.columns, units = ceil_div(k, P::INPUTS) * P::UNITS;
-  const long bytes = 4 * std::max(1L, units);  // of a row or column
-  const bool is_k_complete = k % P::INPUTS == 0 || (P::UNITS == 1 && a.is_padded);
-  const bool is_as_taken = Input::TERMS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
-  const bool a_lies_right = READS_A_IN_PLACE && !a.is_transposed && is_k_complete && is_as_taken && !to.row_sums;
-  const bool by_panels = P::GOES_BY_PANELS && a_lies_right;
-  const bool is_sum = !to.finish.bias && !to.is_bent && !to.c_is_bfloat16;
-  const bool by_inputs = P::GOES_BY_PANELS && !a_lies_right && is_sum && k >= MANY_INPUTS && 4 * m * n <= SMALL;
-  const bool by_columns = a_lies_right && units <= P::SHORT && (threads == 1 || n >= P::WORTH_SHARING * PANEL * threads);
-  const long parts = P::IS_CUT || !a_lies_right ? std::max(1L, ceil_div(units, P::LONGEST)) : 1;
-  const long depth = std::max(1L, ceil_div(ceil_div(units, parts), P::UNITS)) * P::UNITS;
-  const long width = std::max((by_columns ? P::OF_COLUMNS : ROOM) / bytes / PANEL, by_columns ? P::LEAST_PANELS : threads) * PANEL;
+  const long n = output.columns, k_groups = ceil_div(k, P::K_PER_STEP) * P::K_GROUPS_PER_STEP;
+  const long vector_bytes = 4 * std::max(1L, k_groups);  // of a row or column
+  const bool is_k_complete = k % P::K_PER_STEP == 0 || (P::K_GROUPS_PER_STEP == 1 && a.is_padded);
+  const bool a_has_input_type = Input::TERMS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
+  const bool reads_a_in_place = READS_A_IN_PLACE && !a.is_transposed && is_k_complete && a_has_input_type && !output.row_sums;
+  const bool panel_loop_is_outer = P::PANEL_LOOP_IS_OUTER && reads_a_in_place;
+  const bool is_plain_sum = !output.epilogue.bias && !output.has_activation && !output.c_is_bfloat16;
+  const bool splits_k = P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && is_plain_sum && k >= MIN_SPLIT_K && 4 * m * n <= MAX_SPLIT_K_BYTES;
+  const bool shares_columns = reads_a_in_place && k_groups <= P::MAX_COLUMN_TASK_K_GROUPS && (threads == 1 || n >= P::MIN_PANELS_PER_THREAD * PANEL * threads);
+  const long n_k_blocks = P::BLOCKS_K || !reads_a_in_place ? std::max(1L, ceil_div(k_groups, P::MAX_KC_GROUPS)) : 1;
+  const long kc = std::max(1L, ceil_div(ceil_div(k_groups, n_k_blocks), P::K_GROUPS_PER_STEP)) * P::K_GROUPS_PER_STEP;
+  const long nc = std::max((shares_columns ? P::COLUMN_TASK_BYTES : PACKED_B_BYTES) / vector_bytes / PANEL, shares_columns ? P::MIN_COLUMN_TASK_PANELS : threads) * PANEL;
   // An odd number of lines, so that rows map to different cache sets.
-  const long apart = 64 * (ceil_div(units, LANES) | 1);
-  const long row = a_lies_right ? a.stride * (a.is_bfloat16 ? 2 : 4) : apart;
+  const long packed_row_bytes = 64 * (ceil_div(k_groups, LANES) | 1);
+  const long a_row_bytes = reads_a_in_place ? a.stride * (a.is_bfloat16 ? 2 : 4) : packed_row_bytes;
 
-  void share(const Thread& thread, char* room) const {
-    if (by_inputs) return share_inputs(thread, reinterpret_cast<float*>(room));
-    P by;
-    by_columns ? share_columns(by, thread) : share_rows(by, thread, room);
-    by.finish();
-    if (to.passes_on) _mm_sfence();
+  void run(const Thread& thread, char* workspace) const {
+    if (splits_k) return run_split_k(thread, reinterpret_cast<float*>(workspace));
+    P kernel;
+    shares_columns ? run_column_blocks(kernel, thread) : run_row_blocks(kernel, thread, workspace);
+    kernel.flush_epilogue();
+    if (output.uses_streaming_stores) _mm_sfence();
   }
 
   // Returns the memory that threads share: partial sums or packed panels.
-  char* room() const {
-    if (by_inputs) return scratch<char, 18>(4 * SHARES * (m * n + m));
-    return by_columns ? nullptr : scratch<char, 10>(4 * units * std::min(ceil_div(n, PANEL) * PANEL, width));
+  char* workspace() const {
+    if (splits_k) return scratch<char, 18>(4 * SPLIT_K_WAYS * (m * n + m));
+    return shares_columns ? nullptr : scratch<char, 10>(4 * k_groups * std::min(ceil_div(n, PANEL) * PANEL, nc));
   }
 
  private:
   // One thread packs and multiplies each share of the inputs. The partial sums are then added in order.
-  void share_inputs(const Thread& thread, float* sums) const {
-    static_assert(MOST_INPUTS / SHARES < MANY_INPUTS, "a share is not shared again");
-    const long inputs = ceil_div(ceil_div(k, SHARES), P::INPUTS) * P::INPUTS, shares = ceil_div(k, inputs), size = m * n;
-    float* of_rows = sums + SHARES * size;
-    thread.for_each_task(shares, [=](long i) {
-      MatrixView left = a, right = b;
-      move(left, right, i * inputs);
-      float* own_rows = to.row_sums ? of_rows + i * m : nullptr;
-      const Sums own{{}, sums + i * size, n, m, n, false, true, true, false, true, false, own_rows, nullptr};
-      const Product part{left, right, own, m, std::min(inputs, k - i * inputs), 1};
-      part.share(Thread(), part.room());
+  void run_split_k(const Thread& thread, float* sums) const {
+    static_assert(MAX_ACCUMULATED_K / SPLIT_K_WAYS < MIN_SPLIT_K, "a share_gemm of K is not split again");
+    const long share_k = ceil_div(ceil_div(k, SPLIT_K_WAYS), P::K_PER_STEP) * P::K_PER_STEP, n_shares = ceil_div(k, share_k), c_size = m * n;
+    float* partial_row_sums = sums + SPLIT_K_WAYS * c_size;
+    thread.for_each_task(n_shares, [=](long i) {
+      MatrixView a_share = a, b_share = b;
+      advance(a_share, b_share, i * share_k);
+      float* share_row_sums = output.row_sums ? partial_row_sums + i * m : nullptr;
+      const TileOutput share_output{{}, sums + i * c_size, n, m, n, false, true, true, false, true, false, share_row_sums, nullptr};
+      const Gemm share_gemm{a_share, b_share, share_output, m, std::min(share_k, k - i * share_k), 1};
+      share_gemm.run(Thread(), share_gemm.workspace());
     });
     thread.barrier();
-    const auto add = [=](float* c, const float* first, long apart, long columns) {
+    const auto add_shares = [=](float* c, const float* partial, long share_stride, long columns) {
       for (long j = 0; j < columns; j += LANES) {
-        const Mask there = tail_mask(columns - j);
+        const Mask mask = tail_mask(columns - j);
         VecF32 sum = broadcast(0.0f);
-        for (long i = 0; i < shares; ++i) sum = sum + load(first + i * apart + j, there);
-        store(c + j, there, to.finish.accumulate ? sum + load(c + j, there) : sum);
+        for (long i = 0; i < n_shares; ++i) sum = sum + load(partial + i * share_stride + j, mask);
+        store(c + j, mask, output.epilogue.accumulate ? sum + load(c + j, mask) : sum);
       }
     };
     thread.for_each_task(ceil_div(m, MR), [=](long block) {
       for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
-        add(static_cast<float*>(to.c) + r * to.stride, sums + r * n, size, n);
-      if (to.row_sums && block == 0) add(to.row_sums, of_rows, m, m);
+        add_shares(static_cast<float*>(output.c) + r * output.stride, sums + r * n, c_size, n);
+      if (output.row_sums && block == 0) add_shares(output.row_sums, partial_row_sums, m, m);
     }, true);
   }
 
-  void share_rows(P& by, const Thread& thread, char* b_panels) const {
-    for (long left = 0; left < n; left += width) {
-      if (left) thread.barrier();
-      pack_b<Input>(b, left, b.is_transposed, k, units, std::min(width, n - left), PANEL, P::SWATH, b_panels, thread);
+  void run_row_blocks(P& kernel, const Thread& thread, char* b_panels) const {
+    for (long first_column = 0; first_column < n; first_column += nc) {
+      if (first_column) thread.barrier();
+      pack_b<Input>(b, first_column, b.is_transposed, k, k_groups, std::min(nc, n - first_column), PANEL, P::PACK_WIDTH, b_panels, thread);
       thread.barrier();
-      const long panels = ceil_div(std::min(width, n - left), PANEL);
-      const long group = rows_of_group(thread.n_threads, panels), groups = ceil_div(m, group);
-      long laid_out = -1;
-      const auto multiply_one = [&](long g, long panel) {
-        const long first = g * group, end = std::min(m, first + group);
-        const char *columns = b_panels + 4 * panel * PANEL * units, *rows = rows_of(first, end, laid_out);
-        if (!a_lies_right) by.want(to_lay_out((g + 1) * group, group, rows));
-        if (to.row_sums && left + panel == 0) sum_rows(rows, first, end);
-        multiply_group(by, rows, first, end, columns, left + panel * PANEL);
+      const long panels = ceil_div(std::min(nc, n - first_column), PANEL);
+      const long row_block = row_block_size(thread.n_threads, panels), n_row_blocks = ceil_div(m, row_block);
+      long packed_first = -1;
+      const auto multiply_panel = [&](long g, long panel) {
+        const long first = g * row_block, end = std::min(m, first + row_block);
+        const char *b_panel = b_panels + 4 * panel * PANEL * k_groups, *a_rows = rows_of_a(first, end, packed_first);
+        if (!reads_a_in_place) kernel.set_row_prefetch(next_pack_source((g + 1) * row_block, row_block, a_rows));
+        if (output.row_sums && first_column + panel == 0) sum_rows(a_rows, first, end);
+        multiply_row_block(kernel, a_rows, first, end, b_panel, first_column + panel * PANEL);
       };
-      const auto groups_of = [&](long part) { return thread.first_task(part + 1, groups) - thread.first_task(part, groups); };
-      if (by_panels) {
-        thread.for_each_task_of_parts([&](long part) { return groups_of(part) * panels; }, [&](long part, long i) {
-          multiply_one(thread.first_task(part, groups) + i % groups_of(part), i / groups_of(part));
+      const auto row_blocks_of = [&](long partition) { return thread.first_task(partition + 1, n_row_blocks) - thread.first_task(partition, n_row_blocks); };
+      if (panel_loop_is_outer) {
+        thread.for_each_task_of_parts([&](long partition) { return row_blocks_of(partition) * panels; }, [&](long partition, long i) {
+          multiply_panel(thread.first_task(partition, n_row_blocks) + i % row_blocks_of(partition), i / row_blocks_of(partition));
         });
         continue;
       }
       // Packing each group only once is worth waiting for a slower core, provided that rows are packed and every thread
       // has some to pack.
-      const bool is_once = panels < FEW || (!P::GOES_BY_PANELS && !a_lies_right && groups >= thread.n_threads);
-      const auto whole_of = [&](long part) { return is_once ? groups_of(part) : groups_of(part) * 3 / 4; };
-      thread.for_each_task_of_parts(whole_of, [&](long part, long i) {
-        for (long panel = 0; panel < panels; ++panel) multiply_one(thread.first_task(part, groups) + i, panel);
+      const bool packs_once = panels < MIN_PANELS || (!P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && n_row_blocks >= thread.n_threads);
+      const auto whole_row_blocks_of = [&](long partition) { return packs_once ? row_blocks_of(partition) : row_blocks_of(partition) * 3 / 4; };
+      thread.for_each_task_of_parts(whole_row_blocks_of, [&](long partition, long i) {
+        for (long panel = 0; panel < panels; ++panel) multiply_panel(thread.first_task(partition, n_row_blocks) + i, panel);
       });
-      thread.for_each_task_of_parts([&](long part) { return (groups_of(part) - whole_of(part)) * panels; }, [&](long part, long i) {
-        multiply_one(thread.first_task(part, groups) + whole_of(part) + i / panels, i % panels);
+      thread.for_each_task_of_parts([&](long partition) { return (row_blocks_of(partition) - whole_row_blocks_of(partition)) * panels; }, [&](long partition, long i) {
+        multiply_panel(thread.first_task(partition, n_row_blocks) + whole_row_blocks_of(partition) + i / panels, i % panels);
       });
     }
   }
 
   // Each task packs a block of columns and multiplies all rows by it. The block stays in the L2 cache of its thread.
-  void share_columns(P& by, const Thread& thread) const {
-    const long most = columns_at_once(thread.n_threads);
-    char* own = scratch<char, 10>(4 * units * most);
-    thread.for_each_task(ceil_div(n, most), [&](long task) {
-      const long first = task * most, columns = std::min(most, n - first);
-      pack_b<Input>(b, first, b.is_transposed, k, units, columns, PANEL, P::SWATH, own, Thread());
-      const auto* rows = static_cast<const char*>(a.data);
-      const long steps = ceil_div(columns, PANEL) * std::max(1L, units / P::UNITS);
-      const bool is_dense = row <= 8 * units;
+  void run_column_blocks(P& kernel, const Thread& thread) const {
+    const long column_block = column_block_size(thread.n_threads);
+    char* b_panels = scratch<char, 10>(4 * k_groups * column_block);
+    thread.for_each_task(ceil_div(n, column_block), [&](long task) {
+      const long first = task * column_block, columns = std::min(column_block, n - first);
+      pack_b<Input>(b, first, b.is_transposed, k, k_groups, columns, PANEL, P::PACK_WIDTH, b_panels, Thread());
+      const auto* a_rows = static_cast<const char*>(a.data);
+      const long n_steps = ceil_div(columns, PANEL) * std::max(1L, k_groups / P::K_GROUPS_PER_STEP);
+      const bool is_dense = a_row_bytes <= 8 * k_groups;
       for (long i = 0; i < m; i += P::ROWS) {
-        by.want({rows + (i + P::ROWS) * row, P::ROWS, row});
-        const bool asks = is_dense && i + P::ROWS < m;
+        kernel.set_row_prefetch({a_rows + (i + P::ROWS) * a_row_bytes, P::ROWS, a_row_bytes});
+        const bool prefetches = is_dense && i + P::ROWS < m;
         // The next rows, in equal parts.
-        Prefetcher prefetcher{rows + (i + P::ROWS) * row, asks ? ceil_div(P::ROWS * row / 64, steps) : 0};
+        Prefetcher prefetcher{a_rows + (i + P::ROWS) * a_row_bytes, prefetches ? ceil_div(P::ROWS * a_row_bytes / 64, n_steps) : 0};
         for (long j = 0; j < columns; j += PANEL)
-          by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), rows + i * row, row, own + 4 * j * units, units, to,
+          kernel.template compute_tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), a_rows + i * a_row_bytes, a_row_bytes, b_panels + 4 * j * k_groups, k_groups, output,
                                            i, first + j, false, prefetcher);
       }
     });
@@ -463,83 +463,83 @@ struct Product {
 
   // Returns the number of columns per task, which stay in the L2 cache. Vector instructions share the columns equally;
   // with AMX, threads wait for those that take more columns.
-  long columns_at_once(long all) const {
+  long column_block_size(long n_threads) const {
     const long panels = std::max(1L, ceil_div(n, PANEL));
-    if (!P::GOES_BY_PANELS) return std::clamp(ceil_div(panels, all) * PANEL, PANEL, width);
-    const long fewest = std::max(ceil_div(panels * PANEL, width), all > 1 ? std::min(4 * all, panels) : 1);
-    return ceil_div(panels, ceil_div(fewest, all) * all) * PANEL;
+    if (!P::PANEL_LOOP_IS_OUTER) return std::clamp(ceil_div(panels, n_threads) * PANEL, PANEL, nc);
+    const long min_tasks = std::max(ceil_div(panels * PANEL, nc), n_threads > 1 ? std::min(4 * n_threads, panels) : 1);
+    return ceil_div(panels, ceil_div(min_tasks, n_threads) * n_threads) * PANEL;
   }
 
   // Returns the number of rows per group: few enough for the number of tasks and for the cache that holds packed rows,
   // and such that groups have similar sizes.
-  long rows_of_group(long all, long panels) const {
-    const long suffice = ceil_div(ceil_div(m, ceil_div(TASKS * all, panels)), MIN_MC) * MIN_MC;
-    if (by_panels) return std::clamp(suffice, MIN_MC, GROUP);
-    const long most = std::clamp(std::min(suffice, P::HELD / bytes), MIN_MC, GROUP);
-    const long fewest = std::max(1L, ceil_div(m, most)), groups = fewest < all ? fewest : ceil_div(fewest, all) * all;
-    const long rows = std::max(1L, ceil_div(ceil_div(m, groups), P::ROWS)) * P::ROWS;
+  long row_block_size(long n_threads, long panels) const {
+    const long rows_for_tasks = ceil_div(ceil_div(m, ceil_div(TASKS_PER_THREAD * n_threads, panels)), MIN_MC) * MIN_MC;
+    if (panel_loop_is_outer) return std::clamp(rows_for_tasks, MIN_MC, MAX_MC);
+    const long max_rows = std::clamp(std::min(rows_for_tasks, P::L2_BYTES / vector_bytes), MIN_MC, MAX_MC);
+    const long min_blocks = std::max(1L, ceil_div(m, max_rows)), n_row_blocks = min_blocks < n_threads ? min_blocks : ceil_div(min_blocks, n_threads) * n_threads;
+    const long rows = std::max(1L, ceil_div(ceil_div(m, n_row_blocks), P::ROWS)) * P::ROWS;
     // If A is transposed, rows in the same cache lines are packed together: a few rows more would make packing take
     // half as long again.
-    const auto of_busiest = [=](long group) { return ceil_div(ceil_div(m, group), all) * group; };
-    const bool may_be_lines = a.is_transposed && a.is_bfloat16 && P::ROWS < OF_A_LINE && rows < 2 * OF_A_LINE;
-    return may_be_lines && of_busiest(OF_A_LINE) <= of_busiest(rows) ? OF_A_LINE : rows;
+    const auto rows_of_busiest = [=](long row_block) { return ceil_div(ceil_div(m, row_block), n_threads) * row_block; };
+    const bool may_pack_lines = a.is_transposed && a.is_bfloat16 && P::ROWS < BF16_PER_LINE && rows < 2 * BF16_PER_LINE;
+    return may_pack_lines && rows_of_busiest(BF16_PER_LINE) <= rows_of_busiest(rows) ? BF16_PER_LINE : rows;
   }
 
   // Returns rows of A from `first` on: in place, or packed in the thread's memory, where they may already be.
-  const char* rows_of(long first, long end, long& laid_out) const {
-    if (a_lies_right) return static_cast<const char*>(a.data) + first * row;
-    char* own = scratch<char, 11>(GROUP * apart);
-    if (std::exchange(laid_out, first) != first) pack_a<Input>(a, first, k, end - first, own, apart);
-    return own;
+  const char* rows_of_a(long first, long end, long& packed_first) const {
+    if (reads_a_in_place) return static_cast<const char*>(a.data) + first * a_row_bytes;
+    char* packed = scratch<char, 11>(MAX_MC * packed_row_bytes);
+    if (std::exchange(packed_first, first) != first) pack_a<Input>(a, first, k, end - first, packed, packed_row_bytes);
+    return packed;
   }
 
   // Returns the memory that the thread probably packs next.
-  Wanted to_lay_out(long first, long rows, const char* at_hand) const {
-    if (first >= m) return Wanted::nothing(at_hand);
-    const long size = a.is_bfloat16 ? 2 : 4, stride = a.stride * size;
-    const char* from = static_cast<const char*>(a.data) + first * (a.is_transposed ? size : stride);
-    return {from, a.is_transposed ? k : rows, stride};
+  RowPrefetch next_pack_source(long first, long rows, const char* any_address) const {
+    if (first >= m) return RowPrefetch::none(any_address);
+    const long element_size = a.is_bfloat16 ? 2 : 4, stride = a.stride * element_size;
+    const char* address = static_cast<const char*>(a.data) + first * (a.is_transposed ? element_size : stride);
+    return {address, a.is_transposed ? k : rows, stride};
   }
 
   // Adds up the elements of each packed row, for `row_sums`.
-  void sum_rows(const char* rows, long first, long end) const {
-    constexpr long AT_ONCE = 4;
-    for (; first < end; ++first, rows += row) {
-      VecF32 sums[AT_ONCE] = {};
-      for (long u = 0; u < units; u += LANES) {
-        VecF32& sum = sums[u / LANES % AT_ONCE];
-        sum = Input::add_group(sum, load_i32(rows + 4 * u));
+  void sum_rows(const char* a_rows, long first, long end) const {
+    constexpr long ACCUMULATORS = 4;
+    for (; first < end; ++first, a_rows += a_row_bytes) {
+      VecF32 sums[ACCUMULATORS] = {};
+      for (long u = 0; u < k_groups; u += LANES) {
+        VecF32& sum = sums[u / LANES % ACCUMULATORS];
+        sum = Input::add_group(sum, load_i32(a_rows + 4 * u));
       }
-      const float found = reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
-      to.row_sums[first] = to.finish.accumulate ? to.row_sums[first] + found : found;
+      const float row_sum = reduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
+      output.row_sums[first] = output.epilogue.accumulate ? output.row_sums[first] + row_sum : row_sum;
     }
   }
 
   // Multiplies the rows of a group by one panel, one part of the inner axis after another.
-  void multiply_group(P& by, const char* rows, long first, long end, const char* columns, long column) const {
-    Sums s = to;
-    float* waiting = scratch<float, 12>(GROUP * PANEL);
+  void multiply_row_block(P& kernel, const char* a_rows, long first, long end, const char* b_panel, long column) const {
+    TileOutput tile_output = output;
+    float* partial_sums = scratch<float, 12>(MAX_MC * PANEL);
     Prefetcher prefetcher{};  // empty, because the hardware prefetcher recognizes that panels are contiguous
-    const bool wants_rows = a_lies_right && m * row > P::HELD;  // the L2 cache cannot hold them until the next panel
-    if (a_lies_right) by.want(Wanted::nothing(rows));
-    for (long from = 0; from < units || from == 0; from += depth) {
-      s.is_first = from == 0;
-      s.is_last = from + depth >= units;
+    const bool prefetches_rows = reads_a_in_place && m * a_row_bytes > P::L2_BYTES;  // the L2 cache cannot hold them until the next panel
+    if (reads_a_in_place) kernel.set_row_prefetch(RowPrefetch::none(a_rows));
+    for (long k_begin = 0; k_begin < k_groups || k_begin == 0; k_begin += kc) {
+      tile_output.is_first_k_block = k_begin == 0;
+      tile_output.is_last_k_block = k_begin + kc >= k_groups;
       for (long i = first; i < end; i += P::ROWS) {
-        s.waiting = waiting + (parts > 1 ? (i - first) * PANEL : 0);
-        if (wants_rows) by.want({rows + (i - first + P::ROWS) * row + 4 * from, P::ROWS, row});
-        by.template tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), rows + (i - first) * row + 4 * from, row,
-                                         columns + 4 * from * PANEL, std::min(depth, units - from), s, i, column, true, prefetcher);
+        tile_output.partial_sums = partial_sums + (n_k_blocks > 1 ? (i - first) * PANEL : 0);
+        if (prefetches_rows) kernel.set_row_prefetch({a_rows + (i - first + P::ROWS) * a_row_bytes + 4 * k_begin, P::ROWS, a_row_bytes});
+        kernel.template compute_tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), a_rows + (i - first) * a_row_bytes + 4 * k_begin, a_row_bytes,
+                                         b_panel + 4 * k_begin * PANEL, std::min(kc, k_groups - k_begin), tile_output, i, column, true, prefetcher);
       }
     }
   }
 };
 
 template <typename P, int VECTORS>
-void matmul(const MatrixView& a, const MatrixView& b, const Sums& to, long m, long k, int threads) {
-  const Product<P, VECTORS> product{a, b, to, m, k, threads};
-  char* room = product.room();
-  parallel_region(threads, [&](const Thread& thread) { product.share(thread, room); });
+void matmul(const MatrixView& a, const MatrixView& b, const TileOutput& output, long m, long k, int threads) {
+  const Gemm<P, VECTORS> gemm{a, b, output, m, k, threads};
+  char* workspace = gemm.workspace();
+  parallel_region(threads, [&](const Thread& thread) { gemm.run(thread, workspace); });
 }
 
 }  // namespace
@@ -550,30 +550,30 @@ extern "C" long transformer_size_of_finish() { return sizeof(transformer::Epilog
 
 // C (m, n) = A (m, k) B (k, n) with the epilogue applied. Rows of C are `stride` elements apart.
 extern "C" void transformer_matmul(const transformer::MatrixView* a, const transformer::MatrixView* b,
-                                   const transformer::Epilogue* finish, void* c, int c_is_bfloat16, long stride, long m,
+                                   const transformer::Epilogue* epilogue, void* c, int c_is_bfloat16, long stride, long m,
                                    long n, long k, int is_bfloat16, int threads) {
   using namespace transformer;
-  MatrixView left = *a, right = *b;
-  const long size = c_is_bfloat16 ? 2 : 4;
-  const bool by_tiles = amx_enabled && (is_bfloat16 || m * n >= MIN_PRODUCTS_PER_SPLIT * (m + n));
-  const bool is_in_lines = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * size)) % 64 == 0;
-  Sums s{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, finish->row_sums, nullptr};
-  const long most = c_is_bfloat16 ? std::max(1L, k) : MOST_INPUTS;
-  s.passes_on = by_tiles && is_in_lines && k <= most && !finish->accumulate &&
-                m * n * size >= (threads > 1 ? PASSED_ON : PASSED_ON_BY_ONE);
-  for (long from = 0; from < k || from == 0; from += most) {
-    const long part = std::min(most, k - from);
-    if (from + part >= k) s.finish = *finish;  // until the last part, C holds partial sums
-    s.finish.accumulate = from > 0 || finish->accumulate;
-    s.is_bent = s.finish.relu || s.finish.factor_matrix;
-    s.is_plain = !s.is_bent && !s.finish.accumulate;
+  MatrixView a_block = *a, b_block = *b;
+  const long c_element_size = c_is_bfloat16 ? 2 : 4;
+  const bool uses_amx = amx_enabled && (is_bfloat16 || m * n >= MIN_PRODUCTS_PER_SPLIT * (m + n));
+  const bool is_line_aligned = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * c_element_size)) % 64 == 0;
+  TileOutput output{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, epilogue->row_sums, nullptr};
+  const long max_k = c_is_bfloat16 ? std::max(1L, k) : MAX_ACCUMULATED_K;
+  output.uses_streaming_stores = uses_amx && is_line_aligned && k <= max_k && !epilogue->accumulate &&
+                m * n * c_element_size >= (threads > 1 ? MIN_STREAMED_BYTES : MIN_STREAMED_BYTES_OF_ONE_THREAD);
+  for (long k_begin = 0; k_begin < k || k_begin == 0; k_begin += max_k) {
+    const long k_block = std::min(max_k, k - k_begin);
+    if (k_begin + k_block >= k) output.epilogue = *epilogue;  // until the last part, C holds partial sums
+    output.epilogue.accumulate = k_begin > 0 || epilogue->accumulate;
+    output.has_activation = output.epilogue.relu || output.epilogue.factor_matrix;
+    output.is_bias_only = !output.has_activation && !output.epilogue.accumulate;
     constexpr int WIDE = NR_VECTORS, NARROW = std::min(2, WIDE);
-    const auto by_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
-    const auto matrices =
-        by_tiles ? is_bfloat16 ? matmul<ByTiles<Bfloat16>, AMX_NR_VECTORS> : matmul<ByTiles<Float32AsBf16x3>, AMX_NR_VECTORS>
-        : is_bfloat16 ? by_width(matmul<ByVectors<Bfloat16>, WIDE>, matmul<ByVectors<Bfloat16>, NARROW>)
-                      : by_width(matmul<ByVectors<Float32>, WIDE>, matmul<ByVectors<Float32>, NARROW>);
-    matrices(left, right, s, m, part, threads);
-    move(left, right, part);
+    const auto choose_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
+    const auto run =
+        uses_amx ? is_bfloat16 ? matmul<AmxKernel<Bfloat16>, AMX_NR_VECTORS> : matmul<AmxKernel<Float32AsBf16x3>, AMX_NR_VECTORS>
+        : is_bfloat16 ? choose_width(matmul<VectorKernel<Bfloat16>, WIDE>, matmul<VectorKernel<Bfloat16>, NARROW>)
+                      : choose_width(matmul<VectorKernel<Float32>, WIDE>, matmul<VectorKernel<Float32>, NARROW>);
+    run(a_block, b_block, output, m, k_block, threads);
+    advance(a_block, b_block, k_block);
   }
 }
