@@ -30,8 +30,8 @@ class AttentionArgs(ctypes.Structure):
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
             "indirection_stride",
         )),
-        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_whole", ctypes.c_int),
-        ("may_round", ctypes.c_int),
+        ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_full_sequence", ctypes.c_int),
+        ("allow_bf16", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -87,8 +87,8 @@ def cached_attention(
     out = torch.empty(batch, queries, heads * width, dtype=query.dtype, device="cpu")
     args = attention_args(keys, values, positions, queries, mask=mask)
     args.query, args.out = query.data_ptr(), out.data_ptr()
-    args.is_whole = is_bf16 or (is_full_sequence and keys.dtype == torch.float32)
-    args.may_round = allow_bf16
+    args.is_full_sequence = is_bf16 or (is_full_sequence and keys.dtype == torch.float32)
+    args.allow_bf16 = allow_bf16
     args.query_batch, args.query_stride = query.stride()[:2]
     compiled.transformer_attention(ctypes.byref(args), threads_for(4 * batch * heads * queries * positions * width))
     return out
@@ -143,7 +143,7 @@ def append_to_cache(new: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], 
         return
     positions = positions.long().contiguous()
     new = new.float()
-    compiled.transformer_remember(
+    compiled.transformer_append_to_cache(
         new.data_ptr(), new.stride(0), cache.data_ptr(), rows, heads, width,
         *cache.stride()[:3], positions.data_ptr(), cache.dtype == torch.bfloat16,
     )  # fmt: skip
@@ -168,7 +168,7 @@ def reorder_cache(
     if compiled is None or len(rows) > n_rows or cache.stride()[2:] != (width, 1):
         return None
     rows, size = rows.contiguous(), cache.element_size()
-    compiled.transformer_reorder(
+    compiled.transformer_reorder_cache(
         cache.data_ptr(), n_rows, rows.data_ptr(), len(rows), heads, cache.stride(0) * size, cache.stride(1) * size,
         length * width * size,
     )  # fmt: skip

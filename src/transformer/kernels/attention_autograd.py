@@ -11,7 +11,7 @@ from transformer.kernels.library import LONG, POINTER, compiled_library, threads
 
 
 class HeadsArgs(ctypes.Structure):
-    """Address and strides of queries, keys or values, with the fields of the C++ struct `Heads` in kernels.h."""
+    """Address and strides of queries, keys or values, with the fields of the C++ struct `StridedHeads` in kernels.h."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (("data", POINTER), ("batch", LONG), ("head", LONG), ("position", LONG))
@@ -23,7 +23,7 @@ class HeadsArgs(ctypes.Structure):
 
 
 class TrainingAttentionArgs(ctypes.Structure):
-    """Arguments of the kernel, with the fields of the C++ struct `TrainedAttention` in kernels.h, in its order."""
+    """Arguments of the kernel, with the fields of the C++ struct `TrainingAttention` in kernels.h, in its order."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
@@ -105,7 +105,7 @@ class AttentionInputs:
             self.scale, self.query.dtype == torch.bfloat16, self.levels, self.seed % 2**64,
         )  # fmt: skip
         threads = threads_for(batch * heads * queries * positions * width)
-        compiled.transformer_trained_attention(ctypes.byref(args), len(gradients) > 0, threads)
+        compiled.transformer_training_attention(ctypes.byref(args), len(gradients) > 0, threads)
 
 
 def supports_attention_inputs(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> bool:

@@ -57,7 +57,7 @@ def drop_out(
     compiled = compiled_library()
     y, residual = y.contiguous(), None if residual is None else residual.contiguous()
     out = y if in_place else torch.empty(y.shape, dtype=dtype, device="cpu")
-    compiled.transformer_drop_out(
+    compiled.transformer_dropout(
         None if residual is None else residual.data_ptr(), y.data_ptr(), y.numel(), out.data_ptr(),
         y.dtype == torch.bfloat16, dtype == torch.bfloat16, levels, seed % 2**64, threads_for(COST * y.numel()),
     )  # fmt: skip
@@ -71,7 +71,7 @@ def column_sums(x: Float[Tensor, "M N"]) -> Float[Tensor, " N"]:
     """
     compiled = compiled_library()
     out = torch.empty(x.size(1), dtype=torch.float32, device="cpu")
-    compiled.transformer_sum_columns(
+    compiled.transformer_column_sums(
         x.data_ptr(), x.stride(0), *x.shape, out.data_ptr(), x.dtype == torch.bfloat16, threads_for(COST * x.numel())
     )
     return out

@@ -12,7 +12,7 @@ from transformer.kernels.library import compiled_library, library, threads_for
 
 
 class MatrixArgs(ctypes.Structure):
-    """Address and layout of a matrix, with the fields of the C++ struct `Layout` in kernels.h, in its order."""
+    """Address and layout of a matrix, with the fields of the C++ struct `MatrixView` in kernels.h, in its order."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (

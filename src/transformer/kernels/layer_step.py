@@ -23,7 +23,7 @@ class NormArgs(ctypes.Structure):
 
 
 class LayerArgs(ctypes.Structure):
-    """Weights of a decoder layer, with the fields of the C++ struct `Layer` in kernels.h, in its order."""
+    """Weights of a decoder layer, with the fields of the C++ struct `DecoderLayer` in kernels.h, in its order."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (

@@ -15,27 +15,27 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 22
+VERSION: Final = 23
 SIGNATURES: Final = {
-    "transformer_product": (POINTER, POINTER, LONG, POINTER, INT),
-    "transformer_rounded_product": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
+    "transformer_packed_linear": (POINTER, POINTER, LONG, POINTER, INT),
+    "transformer_packed_linear_bf16": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
     "transformer_matmul": (POINTER, POINTER, POINTER, POINTER, INT, LONG, LONG, LONG, LONG, INT, INT),
-    "transformer_trained_attention": (POINTER, INT, INT),
+    "transformer_training_attention": (POINTER, INT, INT),
     "transformer_cross_entropy": (POINTER, LONG, POINTER, LONG, LONG, FLOAT, FLOAT, INT, POINTER, INT),
     "transformer_gelu": (POINTER, LONG, POINTER, POINTER, INT, INT, INT),
-    "transformer_drop_out": (POINTER, POINTER, LONG, POINTER, INT, INT, INT, SEED, INT),
-    "transformer_sum_columns": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
+    "transformer_dropout": (POINTER, POINTER, LONG, POINTER, INT, INT, INT, SEED, INT),
+    "transformer_column_sums": (POINTER, LONG, LONG, LONG, POINTER, INT, INT),
     "transformer_sum_of_squares": (POINTER, POINTER, LONG, INT),
-    "transformer_best_of_product": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
-    "transformer_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
-    "transformer_round_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
-    "transformer_sum_rows": (POINTER, LONG, LONG, POINTER, INT),
+    "transformer_packed_linear_topk": (POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER, INT),
+    "transformer_embedding_lookup": (POINTER, POINTER, LONG, FLOAT, POINTER, INT),
+    "transformer_quantize_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
+    "transformer_sum_int8_rows": (POINTER, LONG, LONG, POINTER, INT),
     "transformer_attention": (POINTER, INT),
     "transformer_decoder_layer": (POINTER, POINTER, POINTER, POINTER, POINTER, LONG, INT),
-    "transformer_remember": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
-    "transformer_reorder": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
+    "transformer_append_to_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
+    "transformer_reorder_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
-    "transformer_best_tokens": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
+    "transformer_log_softmax_topk": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
 }  # fmt: skip
 ENVIRONMENT_VARIABLE: Final = "TRANSFORMER_KERNELS"
 """Environment variable that selects the kernels: `off` uses PyTorch alone, an instruction set only its kernels."""
@@ -146,18 +146,18 @@ def _load_for(name: str) -> ctypes.CDLL | None:
     compiled = ctypes.CDLL(str(path))  # OpenMP comes from torch, so that both use the same threads
     if compiled.transformer_kernels_version() != VERSION or not all(hasattr(compiled, symbol) for symbol in SIGNATURES):
         raise OSError("compiled from another version; reinstall")
-    if not compiled.transformer_kernels_run_here():
+    if not compiled.transformer_kernels_are_supported():
         return None
-    if name == "amx" and (reason := compiled.transformer_kernels_use_tiles()):
+    if name == "amx" and (reason := compiled.transformer_kernels_enable_amx()):
         if reason == 1:
             return None
         raise OSError("the compiler did not support AMX" if reason == 2 else "Linux denied AMX tiles to this process")
     for symbol, arguments in SIGNATURES.items():
         function = getattr(compiled, symbol)
         function.argtypes, function.restype = arguments, None
-    compiled.transformer_columns_of_a_strip.restype = LONG
+    compiled.transformer_packed_column_block.restype = LONG
     compiled.transformer_sum_of_squares.restype = ctypes.c_double
-    compiled.transformer_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
+    compiled.transformer_embedding_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
     return compiled
 
 

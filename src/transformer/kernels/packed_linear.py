@@ -38,7 +38,7 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
 
 
 class PackedMatrixArgs(ctypes.Structure):
-    """Description of a packed weight, with the fields of the C++ struct `Matrix` in kernels.h, in its order."""
+    """Description of a packed weight, with the fields of the C++ struct `PackedMatrix` in kernels.h, in its order."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
@@ -88,7 +88,7 @@ def round_to_int8(weight: Float[Tensor, "N K"]) -> tuple[Int[Tensor, "N K"], Flo
         return (weight * per_unit).round_().to(torch.int8), scales
     values = torch.empty(rows, inner, dtype=torch.int8, device="cpu")
     scales = torch.empty(rows, dtype=torch.float32, device="cpu")
-    compiled.transformer_round_rows(
+    compiled.transformer_quantize_rows(
         weight.data_ptr(), rows, inner, values.data_ptr(), scales.data_ptr(), threads_for(weight.numel())
     )
     return values, scales
@@ -97,7 +97,7 @@ def round_to_int8(weight: Float[Tensor, "N K"]) -> tuple[Int[Tensor, "N K"], Flo
 class PackedLinear:
     """A linear layer y = activation(x W^T + b), whose weight may be a concatenation of several.
 
-    The weight is stored in the order in which the compiled kernel reads it, see `product.cpp`. Without the kernels,
+    The weight is stored in the order in which the compiled kernel reads it, see `packed_linear.cpp`. Without the kernels,
     PyTorch computes the product. In int8, each row of x is quantized with its own scale, its largest absolute value /
     127, and the products are summed exactly.
 
@@ -131,12 +131,12 @@ class PackedLinear:
         if self._compiled is None:
             self.values = values.t().contiguous() if self.precision == "int8" else values
             return
-        self.strip: int = self._compiled.transformer_columns_of_a_strip()
-        self.values = _pack_strips(values, INPUTS_PER_GROUP[self.precision], self.strip)
+        self.column_block: int = self._compiled.transformer_packed_column_block()
+        self.values = _pack_column_blocks(values, INPUTS_PER_GROUP[self.precision], self.column_block)
         if self.precision == "int8":
             sums = torch.empty(self.columns, dtype=torch.int32, device="cpu")
             threads = threads_for(values.numel())
-            self._compiled.transformer_sum_rows(values.data_ptr(), *values.shape, sums.data_ptr(), threads)
+            self._compiled.transformer_sum_int8_rows(values.data_ptr(), *values.shape, sums.data_ptr(), threads)
             self.offsets = _pad_to_panel(sums * 128)
         self._update_args()
 
@@ -176,10 +176,10 @@ class PackedLinear:
         if self._compiled is None:
             part.values = self.values[:, outputs] if self.precision == "int8" else self.values[outputs]
         elif start % PANEL == 0:
-            part.values = self.values[start // self.strip : -(-stop // PANEL) * (PANEL // self.strip)]
+            part.values = self.values[start // self.column_block : -(-stop // PANEL) * (PANEL // self.column_block)]
         else:
             rows = self.values.transpose(1, 2).flatten(2).flatten(0, 1)[outputs]
-            part.values = _pack_strips(rows, INPUTS_PER_GROUP[self.precision], self.strip)
+            part.values = _pack_column_blocks(rows, INPUTS_PER_GROUP[self.precision], self.column_block)
         part.bias, part.scales, part.offsets = (
             None if row is None else _pad_to_panel(row[outputs]) for row in (self.bias, self.scales, self.offsets)
         )
@@ -194,10 +194,10 @@ class PackedLinear:
         if self._compiled is None:
             chosen.values = self.values[:, ids] if self.precision == "int8" else self.values[ids]
         else:
-            groups = self.values.flatten(2).view(torch.int32)  # strips, groups, columns
-            rows = F.pad(groups[ids // self.strip, :, ids % self.strip], (0, 0, 0, -len(ids) % PANEL))
-            strips = rows.unflatten(0, (-1, self.strip)).transpose(1, 2).contiguous()
-            chosen.values = strips.view(self.values.dtype).unflatten(-1, (self.strip, INPUTS_PER_GROUP[self.precision]))
+            groups = self.values.flatten(2).view(torch.int32)  # column blocks, groups, columns
+            rows = F.pad(groups[ids // self.column_block, :, ids % self.column_block], (0, 0, 0, -len(ids) % PANEL))
+            blocks = rows.unflatten(0, (-1, self.column_block)).transpose(1, 2).contiguous().view(self.values.dtype)
+            chosen.values = blocks.unflatten(-1, (self.column_block, INPUTS_PER_GROUP[self.precision]))
         chosen.bias, chosen.scales, chosen.offsets = (
             None if row is None else _pad_to_panel(row[ids]) for row in (self.bias, self.scales, self.offsets)
         )
@@ -234,11 +234,11 @@ class PackedLinear:
             *x.shape[:-1], self.columns, dtype=torch.bfloat16 if bf16_output else torch.float32, device="cpu"
         )
         if bf16_input or bf16_output:
-            self._compiled.transformer_rounded_product(
+            self._compiled.transformer_packed_linear_bf16(
                 self.address, x.data_ptr(), bf16_input, rows, y.data_ptr(), bf16_output, threads
             )
         else:
-            self._compiled.transformer_product(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
+            self._compiled.transformer_packed_linear(self.address, x.data_ptr(), rows, y.data_ptr(), threads)
         return y
 
     def top_k(
@@ -250,7 +250,7 @@ class PackedLinear:
         x = self._prepare_input(x)
         log_p = torch.empty(len(x), k, dtype=torch.float32, device="cpu")
         tokens = torch.empty(len(x), k, dtype=torch.long, device="cpu")
-        self._compiled.transformer_best_of_product(
+        self._compiled.transformer_packed_linear_topk(
             self.address, x.data_ptr(), len(x), k, None if forbidden is None else forbidden.data_ptr(),
             log_p.data_ptr(), tokens.data_ptr(), threads_for(x.numel() * self.columns),
         )  # fmt: skip
@@ -269,8 +269,9 @@ class PackedLinear:
         ids = ids.long().contiguous()
         rows = torch.empty(*ids.shape, self.inner, dtype=torch.float32, device="cpu")
         threads = threads_for(COLUMN_COST * rows.numel())
-        address = rows.data_ptr()
-        if self._compiled.transformer_lookup(self.address, ids.data_ptr(), ids.numel(), factor, address, threads):
+        if self._compiled.transformer_embedding_lookup(
+            self.address, ids.data_ptr(), ids.numel(), factor, rows.data_ptr(), threads
+        ):
             raise IndexError(f"ids {int(ids.min())} to {int(ids.max())} are not all in 0 to {self.columns - 1}")
         return rows
 
@@ -311,11 +312,11 @@ def _pad_to_panel(row: Tensor) -> Tensor:
     return F.pad(row, (0, -row.numel() % PANEL))
 
 
-def _pack_strips(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int, strip: int) -> Tensor:
-    """Packs a weight as (strips, groups, columns of a strip, inputs of a group), padded to whole panels with zeros."""
+def _pack_column_blocks(values: Float[Tensor, "N K"] | Int[Tensor, "N K"], group: int, column_block: int) -> Tensor:
+    """Packs a weight as (column blocks, k-groups, columns, inputs of a k-group), padded to whole panels with zeros."""
     padded = F.pad(values, (0, -values.size(1) % group, 0, -values.size(0) % PANEL))
-    groups = padded.view(torch.int32).unflatten(0, (-1, strip))  # a group of inputs is four bytes
-    return copy_to_huge_pages(groups.transpose(1, 2)).view(values.dtype).unflatten(-1, (strip, group))
+    groups = padded.view(torch.int32).unflatten(0, (-1, column_block))  # a group of inputs is four bytes
+    return copy_to_huge_pages(groups.transpose(1, 2)).view(values.dtype).unflatten(-1, (column_block, group))
 
 
 def copy_to_huge_pages(numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:

@@ -35,7 +35,7 @@ def best_tokens(
     logits = logits.contiguous()
     log_p = torch.empty(rows, k, dtype=torch.float32, device="cpu")
     tokens = torch.empty(rows, k, dtype=torch.long, device="cpu")
-    compiled.transformer_best_tokens(
+    compiled.transformer_log_softmax_topk(
         logits.data_ptr(), rows, columns, k,
         None if forbidden is None else forbidden.data_ptr(),
         log_p.data_ptr(), tokens.data_ptr(), threads_for(8 * rows * columns),

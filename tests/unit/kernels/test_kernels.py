@@ -567,8 +567,8 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     compiled = library()
     assert compiled is not None
     sizes = [
-        compiled.transformer_size_of_matrix(), compiled.transformer_size_of_attention(),
-        compiled.transformer_size_of_layer(),
+        compiled.transformer_size_of_packed_matrix(), compiled.transformer_size_of_attention(),
+        compiled.transformer_size_of_decoder_layer(),
     ]  # fmt: skip
     assert sizes == [sizeof(PackedMatrixArgs), sizeof(AttentionArgs), sizeof(LayerArgs)]
 

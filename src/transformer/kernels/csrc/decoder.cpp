@@ -7,10 +7,10 @@
 namespace transformer {
 namespace {
 
-enum { PROJECTED = 40, FETCHED, ADDED, NORMED, INNER };  // scratch buffers that the called kernels do not use
+enum { PROJECTIONS = 40, ATTENDED, SUBLAYER_OUTPUT, NORMALIZED, INNER };  // scratch buffers that the called kernels do not use
 
 void multiply(const PackedMatrix& w, const float* x, long rows, float* y, int threads) {
-  transformer_product(&w, x, rows, y, threads_for(rows * w.inner * w.columns, threads));
+  transformer_packed_linear(&w, x, rows, y, threads_for(rows * w.inner * w.columns, threads));
 }
 
 void attend(const Attention& a, int threads) {
@@ -19,67 +19,67 @@ void attend(const Attention& a, int threads) {
 
 // Applies a sub-layer and its residual connection to the residual stream x. `sublayer` maps its input to its output.
 template <typename Sublayer>
-void residual(float* x, long rows, long width, const Norm& norm, bool is_pre, int threads, Sublayer sublayer) {
-  float* added = scratch<float, ADDED>(rows * width);
+void residual_connection(float* x, long rows, long width, const Norm& norm, bool is_pre, int threads, Sublayer sublayer) {
+  float* sublayer_output = scratch<float, SUBLAYER_OUTPUT>(rows * width);
   threads = threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * width, threads);
   if (!is_pre) {
-    sublayer(x, added);
-    transformer_add_norm(x, added, norm.alpha, norm.beta, norm.eps, rows, width, x, threads);
+    sublayer(x, sublayer_output);
+    transformer_add_norm(x, sublayer_output, norm.alpha, norm.beta, norm.eps, rows, width, x, threads);
     return;
   }
-  float* normed = scratch<float, NORMED>(rows * width);
-  transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normed, threads);
-  sublayer(normed, added);
+  float* normalized = scratch<float, NORMALIZED>(rows * width);
+  transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normalized, threads);
+  sublayer(normalized, sublayer_output);
   for (long i = 0; i < rows * width; i += LANES) {
     const Mask m = tail_mask(rows * width - i);
-    store(x + i, m, load(x + i, m) + load(added + i, m));
+    store(x + i, m, load(x + i, m) + load(sublayer_output + i, m));
   }
 }
 
 }  // namespace
 }  // namespace transformer
 
-// `own` (self-attention) and `source` (cross-attention) describe the caches; their queries and outputs are set here. If
-// `source` is null, the layer belongs to a decoder-only model.
-extern "C" void transformer_decoder_layer(const transformer::DecoderLayer* layer, transformer::Attention* own,
-                                          transformer::Attention* source, const float* from, float* x, long rows,
+// `self_attention` (self-attention) and `cross_attention` (cross-attention) describe the caches; their queries and outputs are set here. If
+// `cross_attention` is null, the layer belongs to a decoder-only model.
+extern "C" void transformer_decoder_layer(const transformer::DecoderLayer* layer, transformer::Attention* self_attention,
+                                          transformer::Attention* cross_attention, const float* input, float* x, long rows,
                                           int threads) {
   using namespace transformer;
-  const long heads = own->heads * own->width, width = layer->self_out->columns;
-  float* fetched = scratch<float, FETCHED>(rows * heads);
-  std::memcpy(x, from, rows * width * sizeof(float));
-  own->out = fetched;
-  residual(x, rows, width, layer->norms[0], layer->is_pre, threads, [&](const float* from, float* to) {
-    float* projected = scratch<float, PROJECTED>(rows * 3 * heads);
-    multiply(*layer->queries_keys_values, from, rows, projected, threads);
-    const auto remember = [&](const float* fresh, const void* cache, long row, long head, long position) {
-      transformer_remember(fresh, 3 * heads, const_cast<void*>(cache), rows, own->heads, own->width, row, head,
-                           position, own->last, own->is_bfloat16);
+  const long heads = self_attention->heads * self_attention->width, width = layer->self_out->columns;
+  float* attended = scratch<float, ATTENDED>(rows * heads);
+  std::memcpy(x, input, rows * width * sizeof(float));
+  self_attention->out = attended;
+  residual_connection(x, rows, width, layer->norms[0], layer->is_pre, threads, [&](const float* input, float* output) {
+    float* projections = scratch<float, PROJECTIONS>(rows * 3 * heads);
+    multiply(*layer->queries_keys_values, input, rows, projections, threads);
+    const auto append_to_cache = [&](const float* new_values, const void* cache, long row, long head, long position) {
+      transformer_append_to_cache(new_values, 3 * heads, const_cast<void*>(cache), rows, self_attention->heads, self_attention->width, row, head,
+                           position, self_attention->last, self_attention->is_bfloat16);
     };
-    remember(projected + heads, own->keys, own->key_batch, own->key_head, own->key_stride);
-    remember(projected + 2 * heads, own->values, own->value_batch, own->value_head, own->value_stride);
-    own->query = projected;
-    own->query_batch = own->query_stride = 3 * heads;
-    attend(*own, threads);
-    multiply(*layer->self_out, fetched, rows, to, threads);
+    append_to_cache(projections + heads, self_attention->keys, self_attention->key_batch, self_attention->key_head, self_attention->key_stride);
+    append_to_cache(projections + 2 * heads, self_attention->values, self_attention->value_batch, self_attention->value_head, self_attention->value_stride);
+    self_attention->query = projections;
+    self_attention->query_batch = self_attention->query_stride = 3 * heads;
+    attend(*self_attention, threads);
+    multiply(*layer->self_out, attended, rows, output, threads);
   });
-  if (source) {
-    source->out = fetched;
-    residual(x, rows, width, layer->norms[1], layer->is_pre, threads, [&](const float* from, float* to) {
-      float* projected = scratch<float, PROJECTED>(rows * heads);
-      multiply(*layer->source_query, from, rows, projected, threads);
-      source->query = projected;
-      source->query_batch = source->queries * heads;
-      source->query_stride = heads;
-      attend(*source, threads);
-      multiply(*layer->source_out, fetched, rows, to, threads);
+  if (cross_attention) {
+    cross_attention->out = attended;
+    residual_connection(x, rows, width, layer->norms[1], layer->is_pre, threads, [&](const float* input, float* output) {
+      float* projections = scratch<float, PROJECTIONS>(rows * heads);
+      multiply(*layer->source_query, input, rows, projections, threads);
+      cross_attention->query = projections;
+      cross_attention->query_batch = cross_attention->queries * heads;
+      cross_attention->query_stride = heads;
+      attend(*cross_attention, threads);
+      multiply(*layer->source_out, attended, rows, output, threads);
     });
   }
-  residual(x, rows, width, layer->norms[source ? 2 : 1], layer->is_pre, threads, [&](const float* from, float* to) {
+  residual_connection(x, rows, width, layer->norms[cross_attention ? 2 : 1], layer->is_pre, threads, [&](const float* input, float* output) {
     float* inner = scratch<float, INNER>(rows * layer->linear_1->columns);
-    multiply(*layer->linear_1, from, rows, inner, threads);
-    multiply(*layer->linear_2, inner, rows, to, threads);
+    multiply(*layer->linear_1, input, rows, inner, threads);
+    multiply(*layer->linear_2, inner, rows, output, threads);
   });
 }
 
-extern "C" long transformer_size_of_layer() { return sizeof(transformer::DecoderLayer); }
+extern "C" long transformer_size_of_decoder_layer() { return sizeof(transformer::DecoderLayer); }

@@ -85,7 +85,7 @@ extern "C" void transformer_gelu(const void* x, long n, void* out, void* derivat
 }
 
 // out = x + dropout(y), or dropout(y) if x is null; x has the type of `out`. The dropout probability is levels / 65536.
-extern "C" void transformer_drop_out(const void* x, const void* y, long n, void* out, int y_is_bfloat16,
+extern "C" void transformer_dropout(const void* x, const void* y, long n, void* out, int y_is_bfloat16,
                                      int out_is_bfloat16, int levels, uint64_t seed, int threads) {
   using namespace transformer;
   using BF16 = uint16_t;
@@ -94,7 +94,7 @@ extern "C" void transformer_drop_out(const void* x, const void* y, long n, void*
   kernel(x, y, n, out, {seed, levels}, threads);
 }
 
-extern "C" void transformer_sum_columns(const void* x, long stride, long rows, long columns, float* out, int is_bfloat16,
+extern "C" void transformer_column_sums(const void* x, long stride, long rows, long columns, float* out, int is_bfloat16,
                                         int threads) {
   using namespace transformer;
   if (is_bfloat16)

@@ -54,15 +54,15 @@ struct Epilogue {
 };
 
 // Queries, keys or values of all heads, with strides in elements. The elements of a head are contiguous.
-struct Heads {
+struct StridedHeads {
   const void* data;
   long batch, head, position;
 };
 
 // Fields of `TrainingAttentionArgs` in attention_autograd.py, in its order.
 struct TrainingAttention {
-  Heads query, keys, values;
-  Heads d_query, d_keys, d_values;     // written by the backward pass
+  StridedHeads query, keys, values;
+  StridedHeads d_query, d_keys, d_values;     // written by the backward pass
   const bool* mask;                    // true = may attend; or null
   void *weights, *out;                 // (batch, heads, queries, positions, even); (batch, queries, heads, width)
   long batch, heads, queries, positions, width, mask_batch, mask_query;
@@ -93,12 +93,12 @@ inline int threads_for(long operations, int threads) { return operations >= MIN_
 }  // namespace transformer
 
 extern "C" {
-void transformer_product(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads);
+void transformer_packed_linear(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads);
 void transformer_matmul(const transformer::MatrixView* a, const transformer::MatrixView* b, const transformer::Epilogue* epilogue,
                         void* c, int c_is_bfloat16, long stride, long m, long n, long k, int is_bfloat16, int threads);
 void transformer_attention(const transformer::Attention* a, int threads);
-void transformer_attention_of_whole(const transformer::Attention* a, int threads);
-void transformer_remember(const float* values, long stride, void* cache, long rows, long heads, long width,
+void transformer_full_attention(const transformer::Attention* a, int threads);
+void transformer_append_to_cache(const float* values, long stride, void* cache, long rows, long heads, long width,
                           long row_stride, long head_stride, long position_stride, const int64_t* positions,
                           int is_bfloat16);
 void transformer_add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long rows,

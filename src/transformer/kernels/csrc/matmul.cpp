@@ -545,8 +545,8 @@ void matmul(const MatrixView& a, const MatrixView& b, const TileOutput& output, 
 }  // namespace
 }  // namespace transformer
 
-extern "C" long transformer_size_of_layout() { return sizeof(transformer::MatrixView); }
-extern "C" long transformer_size_of_finish() { return sizeof(transformer::Epilogue); }
+extern "C" long transformer_size_of_matrix_view() { return sizeof(transformer::MatrixView); }
+extern "C" long transformer_size_of_epilogue() { return sizeof(transformer::Epilogue); }
 
 // C (m, n) = A (m, k) B (k, n) with the epilogue applied. Rows of C are `stride` elements apart.
 extern "C" void transformer_matmul(const transformer::MatrixView* a, const transformer::MatrixView* b,

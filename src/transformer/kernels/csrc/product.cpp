@@ -263,7 +263,7 @@ void copy_column(const PackedMatrix& w, long column, float factor, float* out) {
 
 // Embedding lookup: writes the weights of some columns as rows, multiplied by `factor`. Returns 1 and writes nothing if
 // a column is out of range.
-extern "C" int transformer_lookup(const transformer::PackedMatrix* w, const int64_t* columns, long n, float factor, float* out,
+extern "C" int transformer_embedding_lookup(const transformer::PackedMatrix* w, const int64_t* columns, long n, float factor, float* out,
                                   int threads) {
   using namespace transformer;
   for (long i = 0; i < n; ++i)
@@ -281,16 +281,16 @@ extern "C" int transformer_lookup(const transformer::PackedMatrix* w, const int6
   return 0;
 }
 
-extern "C" long transformer_columns_of_a_strip() { return transformer::COLUMN_BLOCK; }
+extern "C" long transformer_packed_column_block() { return transformer::COLUMN_BLOCK; }
 
-extern "C" long transformer_size_of_matrix() { return sizeof(transformer::PackedMatrix); }
+extern "C" long transformer_size_of_packed_matrix() { return sizeof(transformer::PackedMatrix); }
 
-extern "C" void transformer_product(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads) {
+extern "C" void transformer_packed_linear(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads) {
   transformer::packed_linear(*w, x, rows, y, nullptr, threads);
 }
 
 // Same for weights in bfloat16 or int8, with inputs and outputs in bfloat16 or float32.
-extern "C" void transformer_rounded_product(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
+extern "C" void transformer_packed_linear_bf16(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
                                             int y_is_bfloat16, int threads) {
   using namespace transformer;
   const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
@@ -308,7 +308,7 @@ extern "C" void transformer_rounded_product(const transformer::PackedMatrix* w, 
 }
 
 // The k largest elements of each row of y and the logarithms of their softmax probabilities. y is never stored.
-extern "C" void transformer_best_of_product(const transformer::PackedMatrix* w, const float* x, long rows, long k,
+extern "C" void transformer_packed_linear_topk(const transformer::PackedMatrix* w, const float* x, long rows, long k,
                                             const bool* forbidden, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;
   const TopK topk(w->columns, rows, k, forbidden, threads);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 // The scale of a row is its largest absolute value / 127.
-extern "C" void transformer_round_rows(const float* weight, long rows, long inner, int8_t* values, float* scales,
+extern "C" void transformer_quantize_rows(const float* weight, long rows, long inner, int8_t* values, float* scales,
                                        int threads) {
   using namespace transformer;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
@@ -21,7 +21,7 @@ extern "C" void transformer_round_rows(const float* weight, long rows, long inne
   }
 }
 
-extern "C" void transformer_sum_rows(const int8_t* values, long rows, long inner, int32_t* sums, int threads) {
+extern "C" void transformer_sum_int8_rows(const int8_t* values, long rows, long inner, int32_t* sums, int threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; ++i) {
     int32_t sum = 0;

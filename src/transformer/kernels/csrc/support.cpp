@@ -13,11 +13,11 @@ bool amx_enabled = false;
 }  // namespace transformer
 
 // Version of the function signatures; `VERSION` in library.py must be equal.
-extern "C" int transformer_kernels_version() { return 22; }
+extern "C" int transformer_kernels_version() { return 23; }
 
 // Enables AMX tiles for products. Returns 0, or the reason why they are unavailable: 1, the processor has none; 2, the
 // compiler did not support them; 3, Linux denied the process the 8 KiB of state per thread.
-extern "C" int transformer_kernels_use_tiles() {
+extern "C" int transformer_kernels_enable_amx() {
 #ifdef TRANSFORMER_AMX
   constexpr long REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18;
   if (!__builtin_cpu_supports("amx-tile") || !__builtin_cpu_supports("amx-bf16") || !__builtin_cpu_supports("amx-int8"))
@@ -30,7 +30,7 @@ extern "C" int transformer_kernels_use_tiles() {
 }
 
 // Whether this processor supports the instruction set that the kernels were compiled for.
-extern "C" int transformer_kernels_run_here() {
+extern "C" int transformer_kernels_are_supported() {
 #ifdef TRANSFORMER_AVX2
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
