@@ -2,5 +2,5 @@
 #pragma once
 
 #if !defined(TRANSFORMER_AVX2) && defined(__linux__) && __has_include(<amxtileintrin.h>)
-#define TRANSFORMER_AMX  // see tiles.h
+#define TRANSFORMER_AMX  // see amx.h
 #endif

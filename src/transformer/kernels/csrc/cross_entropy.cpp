@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sharing.h"
+#include "work_stealing.h"
 
 namespace transformer {
 namespace {

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "activations.h"
-#include "random.h"
-#include "sharing.h"
+#include "dropout.h"
+#include "work_stealing.h"
 
 namespace transformer {
 namespace {

@@ -17,9 +17,9 @@
 // AMX does not support float32. It multiplies bfloat16 so fast, though, that six products of the parts of float32
 // numbers take less time than one product by vector instructions, if the matrices are large enough to amortize the
 // splitting. The sums are float32, like those of vector instructions, but in another order.
-#include "layouts.h"
-#include "sharing.h"
-#include "tiles.h"
+#include "packing.h"
+#include "work_stealing.h"
+#include "amx.h"
 
 #include <algorithm>
 #include <limits>

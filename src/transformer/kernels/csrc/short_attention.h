@@ -6,7 +6,7 @@
 // along the inner axis. If that axis is contiguous in memory, the pairs of rows are read in place and columns are
 // transposed. Otherwise two rows of memory are interleaved, and the result serves as either factor.
 #pragma once
-#include "heads.h"
+#include "attention_head.h"
 
 #include <algorithm>
 #include <type_traits>

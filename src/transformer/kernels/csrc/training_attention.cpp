@@ -1,8 +1,8 @@
 // Attention and its gradient, one head at a time, so that the intermediate results of a head stay in the cache of a
 // core. Products take float32 or bfloat16, as in `matmul.cpp`; sums, softmax and its gradient are float32.
-#include "sharing.h"
+#include "work_stealing.h"
 #include "short_attention.h"
-#include "tiles.h"
+#include "amx.h"
 
 namespace transformer {
 namespace {

@@ -1,7 +1,7 @@
 // One head of attention in training, and the operations between its products.
 #pragma once
 #include "kernels.h"
-#include "random.h"
+#include "dropout.h"
 
 #include <algorithm>
 #include <limits>

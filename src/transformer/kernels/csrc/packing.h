@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels.h"
-#include "three.h"
+#include "bf16x3.h"
 
 namespace transformer {
 namespace {

@@ -1,7 +1,7 @@
 // Products of packed weights by AMX.
 #pragma once
 #include "activations.h"
-#include "packed.h"
+#include "packed_weights.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -13,7 +13,7 @@ namespace {
 constexpr long MIN_ROWS_FOR_ROW_BLOCKS = 96;         // rows from which on some of them stay in the L1 cache while several panels pass
 constexpr long L2_PANEL_BYTES = 1 << 20;    // bytes of panels that stay in the L2 cache while rows pass
 
-// The epilogue's operands for the columns of a panel, loaded once. Computes the same as `apply_epilogue` in packed.h.
+// The epilogue's operands for the columns of a panel, loaded once. Computes the same as `apply_epilogue` in packed_weights.h.
 template <typename Sum>
 struct ColumnEpilogue {
   VecF32 bias[VECTORS];

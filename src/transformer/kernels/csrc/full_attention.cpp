@@ -1,6 +1,6 @@
 // Attention over full sequences, in which keys and values are read once for many queries.
 #include "attention.h"
-#include "tiles.h"
+#include "amx.h"
 
 #include <algorithm>
 #include <cstring>

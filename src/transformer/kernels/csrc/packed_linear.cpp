@@ -8,7 +8,7 @@
 // Each sum is formed in the same order whatever the other rows are, so the result of a row does not depend on its
 // batch. Only float32 with AMX, which splits numbers and is used for many rows alone, has sums that differ from those
 // of vector instructions, in their last bits.
-#include "tiled.h"
+#include "packed_linear_amx.h"
 
 #include <omp.h>
 

@@ -11,7 +11,7 @@ namespace transformer {
 extern bool amx_enabled;  // whether the processor supports AMX and its use is enabled
 
 constexpr long TILE_K_GROUPS = 16;  // in a row of a: four bytes each, two bfloat16 or four int8
-enum class TileType { int8, bfloat16, bf16x3 };  // the last one is float32, split as in three.h
+enum class TileType { int8, bfloat16, bf16x3 };  // the last one is float32, split as in bf16x3.h
 constexpr long AMX_MR = 32, AMX_NR_VECTORS = 2;  // size of the block of sums that is computed together
 
 // Two factors: rows of a, `a_stride` bytes apart, and units of b, each of all columns, `b_stride` bytes apart. b has `k_groups`

@@ -1,9 +1,9 @@
-// Packed weights in three precisions, and conversion of the inputs that are multiplied with them; see product.cpp.
+// Packed weights in three precisions, and conversion of the inputs that are multiplied with them; see packed_linear.cpp.
 #pragma once
 #include "kernels.h"
 #include "topk.h"
-#include "three.h"
-#include "tiles.h"
+#include "bf16x3.h"
+#include "amx.h"
 
 #include <cmath>
 #include <cstring>
