@@ -24,7 +24,7 @@ inline VecF32 normal_cdf(VecF32 y, VecF32 gaussian) {
   return select(is_negative(y), upper_tail, one - upper_tail);
 }
 
-// (1 + tanh u) / 2 = logistic(2 u), where u is the argument of tanh in the approximation of GELU,
+// (1 + tanh u) / 2 = sigmoid(2 u), where u is the argument of tanh in the approximation of GELU,
 // sqrt(2 / pi) (y + 0.044715 y^3).
 inline VecF32 normal_cdf_tanh(VecF32 y) {
   const VecF32 cubic = fmadd(y * y, broadcast(0.044715f), broadcast(1.0f));
@@ -38,7 +38,7 @@ inline VecF32 gelu(VecF32 y) { return y * normal_cdf(y, gaussian(y)); }
 inline VecF32 gelu_tanh(VecF32 y) { return y * normal_cdf_tanh(y); }
 
 // Approximations for results that are rounded to bfloat16: relative error 1.8e-3, or absolute error 1e-8 for y < -6,
-// which is less than rounding loses. The normal distribution function is approximated by 1 / (1 + 2^(y p(y^2))), where
+// which is less than the rounding error. The normal distribution function is approximated by 1 / (1 + 2^(y p(y^2))), where
 // p is the minimax polynomial of degree 4.
 inline VecF32 approx_logistic_exp2(VecF32 x) {
   const VecF32 limit = broadcast(200.0f);  // 2^200 is infinite, so that the result is 0
@@ -63,7 +63,7 @@ struct WithDerivative {
   VecF32 value, derivative;
 };
 
-// GELU(y) = y share(y); its derivative is share(y) + y density(y).
+// GELU(y) = y cdf(y); its derivative is cdf(y) + y pdf(y).
 inline WithDerivative gelu_with_derivative(VecF32 y) {
   const VecF32 e = gaussian(y), cdf = normal_cdf(y, e), pdf = e * broadcast(0.398942280f);
   return {y * cdf, fmadd(y, pdf, cdf)};

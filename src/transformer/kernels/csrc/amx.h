@@ -1,5 +1,5 @@
-// Products by AMX, on processors that support it. A tile is a register of 16 rows of 64 bytes. One instruction
-// multiplies two tiles and adds the product to a third.
+// AMX micro-kernels (Advanced Matrix Extensions). A tile register has 16 rows of 64 bytes. One instruction multiplies
+// two tiles and accumulates the product in a third.
 #pragma once
 #include "vectors.h"
 
@@ -8,34 +8,34 @@
 
 namespace transformer {
 
-extern bool amx_enabled;  // whether the processor supports AMX and its use is enabled
+extern bool amx_enabled;  // whether the processor supports AMX and Linux permits its use
 
-constexpr long TILE_K_GROUPS = 16;  // in a row of a: four bytes each, two bfloat16 or four int8
-enum class TileType { int8, bfloat16, bf16x3 };  // the last one is float32, split as in bf16x3.h
-constexpr long AMX_MR = 32, AMX_NR_VECTORS = 2;  // size of the block of sums that is computed together
+constexpr long TILE_K_GROUPS = 16;  // k-groups (four bytes: two bfloat16 or four int8) per tile row
+enum class TileType { int8, bfloat16, bf16x3 };  // bf16x3: float32 split into three terms, see bf16x3.h
+constexpr long AMX_MR = 32, AMX_NR_VECTORS = 2;  // register block: 2 x 2 tiles of accumulators
 
-// Two factors: rows of a, `a_stride` bytes apart, and units of b, each of all columns, `b_stride` bytes apart. b has `k_groups`
-// units, a multiple of 16, or of 48 if each one is stored as three parts. If `b_tail` is not null, it holds 16 more. The
-// factor that is read again soon (b if `b_is_resident`, otherwise a) is kept in the L1 cache; the other one is streamed and
-// does not displace it.
+// Operands of a micro-kernel. Rows of A are `a_stride` bytes apart. B is in VNNI layout: each of its `k_groups` rows
+// holds one k-group of every column, and rows are `b_stride` bytes apart. `k_groups` is a multiple of 16, or of 48 if
+// each k-group is stored as three terms. If `b_tail` is not null, it holds 16 more. The operand that is reused soon (B
+// if `b_is_resident`, otherwise A) is loaded with a temporal hint and stays in the L1 cache; the other one is streamed.
 struct TileOperands {
   const char *a, *b, *b_tail;
   long a_stride, b_stride, k_groups;
   bool b_is_resident;
-  // Partial sums to which the product is added, with the row stride of the result; or null.
+  // Initial values of the accumulators, with the row stride of the result; or null for zeros.
   const void* initial_sums = nullptr;
 };
 
-// The calling thread's tiles, which are released on destruction.
+// The tile registers of the calling thread, which are released on destruction.
 class AmxTiles {
  public:
   AmxTiles() = default;
   AmxTiles(const AmxTiles&) = delete;
   ~AmxTiles();
 
-  // Multiplies `rows` rows, at most 32, by two vectors of columns, or by one if `vectors` is 1. Rows of sums are
-  // `stride` bytes apart. int8 elements of a are unsigned. `overlapped` is called at each step along the inner axis,
-  // because the vector units are idle.
+  // Multiplies `rows` rows of A, at most AMX_MR, by two vectors of columns, or by one if `vectors` is 1. Rows of sums
+  // are `stride` bytes apart. int8 elements of A are unsigned. `overlapped` is called at each step of the K loop:
+  // vector work that overlaps with the tile multiplications.
   template <TileType type, typename Overlapped>
   void multiply(const TileOperands& f, long rows, long vectors, void* sums, long stride, const Overlapped& overlapped);
 
@@ -46,7 +46,7 @@ class AmxTiles {
   long rows_ = 0;
 };
 
-// Memory that is needed later: `lines_per_step` cache lines are prefetched with each step along the inner axis.
+// Software prefetch of contiguous memory: `lines_per_step` cache lines with each step of the K loop.
 struct Prefetcher {
   const char* address;
   long lines_per_step;
@@ -62,7 +62,7 @@ inline AmxTiles::~AmxTiles() {
   if (rows_) _tile_release();
 }
 
-// Tiles 0 to 3 hold sums, 4 and 5 rows of a, 6 and 7 columns of b.
+// Tiles 0 to 3 are accumulators, 4 and 5 hold rows of A, 6 and 7 columns of B.
 inline void AmxTiles::configure(long rows) {
   if (rows == rows_) return;
   rows_ = rows;
@@ -101,7 +101,7 @@ inline void AmxTiles::configure(long rows) {
 template <TileType type, bool b_is_resident, int ROW_TILES, int COLUMN_TILES, typename Overlapped>
 void AmxTiles::multiply_tiles(const TileOperands& f, char* sums, long stride, const Overlapped& overlapped) {
   constexpr bool has_lower = ROW_TILES == 2, has_right = COLUMN_TILES == 2;
-  __asm__ volatile("" ::: "memory");  // stores to the operands must precede the loads of tiles
+  __asm__ volatile("" ::: "memory");  // compiler barrier: operands must be stored before tiles are loaded
   if (const auto* initial_sums = static_cast<const char*>(f.initial_sums)) {
     _tile_loadd(0, initial_sums, stride);
     if (has_right) _tile_loadd(1, initial_sums + 64, stride);
@@ -131,7 +131,7 @@ void AmxTiles::multiply_tiles(const TileOperands& f, char* sums, long stride, co
   if constexpr (type == TileType::bf16x3) {
     const long term_bytes = TILE_K_GROUPS * f.b_stride;
     for (const char *b = f.b, *end = b + f.k_groups * f.b_stride; b < end; a += 3 * 64, b += 3 * term_bytes) {
-      // Of the nine products of parts, three are omitted. They amount to at most the last bit of float32.
+      // Six of the nine products of terms, smallest first. The other three amount to at most the last bit of float32.
       load_a(a + 128), load_b(b), accumulate();
       load_a(a + 64), accumulate();
       load_b(b + term_bytes), accumulate();

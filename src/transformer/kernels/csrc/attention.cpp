@@ -8,7 +8,7 @@ namespace transformer {
 
 namespace {
 
-// Distance in elements from the keys, or values, of a head to those of the next head, for prefetching.
+// Distances in elements from the keys and values of a head to those of the next head, for software prefetching.
 struct NextHead {
   long keys, values;
 
@@ -25,8 +25,8 @@ struct NextHead {
   }
 };
 
-// Attention of R queries of one head. A query has V vectors, and the last one is partial unless `is_vector_aligned`: loads without
-// masks take half the time. Keys and values are loaded once for all queries. The result of a query does not depend on
+// Attention of R queries of one head. A query has V vectors, and the last one is partial unless `is_vector_aligned`:
+// loads without masks take half the time. Keys and values are loaded once for all queries. The result of a query does not depend on
 // the others. Rows of `weights` are `weights_stride` apart and padded to the next whole vector.
 template <typename T, int V, bool is_vector_aligned, int R>
 void attend_queries(const Attention& a, long b, NextHead next_head, const float* query, const T* keys, const T* values, const bool* mask,
@@ -58,7 +58,7 @@ void attend_queries(const Attention& a, long b, NextHead next_head, const float*
   float normalizers[R];
   for (int r = 0; r < R; ++r)
     normalizers[r] = exponentiate(weights + r * weights_stride, positions, mask ? mask + r * a.mask_query : nullptr);
-  // Vectors accumulated at a time.
+  // Vectors of a value that are accumulated in registers at a time.
   constexpr int VECTORS_PER_PASS = REGISTERS_PER_VECTOR == 1 ? V : std::min(V, nr_vectors(R));
   for (int first = 0; first < V; first += VECTORS_PER_PASS) {
     VecF32 sums[R][VECTORS_PER_PASS] = {};

@@ -1,5 +1,6 @@
-// float32 as the sum of three bfloat16, which AMX can multiply: the first eight bits, the next eight, and the remaining
-// ones. Each block of sixteen units (of two inputs) is stored three times: the first, second and third parts.
+// bf16x3: float32 split into the sum of three bfloat16 terms, which AMX can multiply: the upper eight bits of the
+// significand, the next eight, and the remaining ones. Each block of sixteen k-groups (pairs of elements along K) is
+// stored three times: the first, second and third terms.
 #pragma once
 #include "vectors.h"
 
@@ -10,8 +11,8 @@ namespace {
 
 long ceil_div(long n, long size) { return (n + size - 1) / size; }
 
-// Splits x into three bfloat16, returned as float32. Infinities become NaN, and so do all products with them. The
-// smaller parts of numbers below 1e-33 may be subnormal, which AMX treats as zero.
+// Splits x into three bfloat16 terms, returned as float32. Infinities become NaN, and so do all products with them. The
+// lower terms of values below 1e-33 may be subnormal, which AMX treats as zero.
 void split_bf16x3(VecF32 x, VecF32 (&terms)[3]) {
   const auto truncate = [](VecF32 y) { return bitcast_f32(bits_and(bitcast_i32(y), broadcast_i32(-65536))); };
   terms[0] = truncate(x);
@@ -20,12 +21,12 @@ void split_bf16x3(VecF32 x, VecF32 (&terms)[3]) {
   terms[2] = truncate(remainder - terms[1]);
 }
 
-// Joins the two inputs of sixteen neighbouring lines into units.
+// Packs the upper halves of two rows, which are bfloat16 already, into one pair per lane.
 VecI32 pack_bf16_pairs(VecF32 first, VecF32 second) { return bits_or(shift_right(bitcast_i32(first), 16), bitcast_i32(second)); }
 
-// Splits sixteen units (32 inputs) of sixteen lines, which are rows of A or columns of B. If the inputs of a line are
-// contiguous in memory (`is_k_contiguous`), `terms[p][i]` has all units of line i, otherwise unit i of all lines. Missing
-// elements are zero.
+// Splits sixteen k-groups (32 elements along K) of sixteen lines, which are rows of A or columns of B. If a line is
+// contiguous in memory (`is_k_contiguous`), `terms[p][i]` has all k-groups of line i, otherwise k-group i of all lines.
+// Missing elements are zero.
 template <bool is_k_contiguous>
 void split_bf16x3(const float* src, long stride, long n_inputs, long n_lines, VecI32 (&terms)[3][16]) {
   for (long i = 0; i < 16; ++i) {
@@ -41,18 +42,18 @@ void split_bf16x3(const float* src, long stride, long n_inputs, long n_lines, Ve
   }
 }
 
-// The block of a matrix that one task packs: `width` columns in panels of `panel_width` columns, and a range of their units.
-// There may be more units than `inner` inputs fill.
+// The block of B that one task packs: `width` columns in panels of `panel_width` columns, and a range of their k-groups.
+// There may be more k-groups than the K dimension (`inner`) fills; they are zero.
 struct PackBlock {
   long width, panel_width, inner, k_groups, first_k_group, end_k_group;
 };
 
-// Packs sixteen columns and units of a block. `stride` is the distance between columns if the inputs of a column are
-// contiguous (`is_k_contiguous`), otherwise between inputs. The same holds below.
+// Packs sixteen columns and k-groups of a block. `stride` is the leading dimension: the distance between columns if K
+// is contiguous in memory (`is_k_contiguous`), otherwise between rows. The same holds below.
 [[maybe_unused]] void pack_b_tile_bf16x3(const float* src, long stride, bool is_k_contiguous, const PackBlock& block, char* dst, long column, long group) {
   const long width = block.width, panel_width = block.panel_width, inner = block.inner;
   char* tile = dst + 4 * (column / panel_width * panel_width * 3 * block.k_groups + 3 * group * panel_width + column % panel_width);
-  if (!is_k_contiguous && width - column >= LANES && 2 * (group + LANES) <= inner) {  // the most frequent case
+  if (!is_k_contiguous && width - column >= LANES && 2 * (group + LANES) <= inner) {  // fast path for full vectors
     const float* address = src + 2 * group * stride + column;
     for (long i = 0; i < 16; ++i, address += 2 * stride, tile += 4 * panel_width) {
       VecF32 first[3], second[3];
@@ -71,7 +72,7 @@ struct PackBlock {
   }
 }
 
-// Packs the whole block.
+// Packs a whole block.
 [[maybe_unused]] void pack_b_bf16x3(const float* src, long stride, bool is_k_contiguous, const PackBlock& block, char* dst) {
   if (is_k_contiguous) {
     for (long column = 0; column < block.width; column += LANES)
@@ -82,7 +83,7 @@ struct PackBlock {
   }
 }
 
-// Packs `rows` rows, `row_stride` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
+// Packs `rows` rows of A, `row_stride` bytes apart. If A is transposed, each row is a column in memory. Rows are padded
 // with zeros to whole tiles.
 [[maybe_unused]] void pack_a_bf16x3(const float* src, long stride, bool is_transposed, long inner, long rows, char* dst, long row_stride) {
   VecI32 terms[3][16];

@@ -39,7 +39,7 @@ void residual_connection(float* x, long rows, long width, const Norm& norm, bool
 }  // namespace
 }  // namespace transformer
 
-// `self_attention` (self-attention) and `cross_attention` (cross-attention) describe the caches; their queries and outputs are set here. If
+// `self_attention` and `cross_attention` describe the caches; their queries and outputs are set here. If
 // `cross_attention` is null, the layer belongs to a decoder-only model.
 extern "C" void transformer_decoder_layer(const transformer::DecoderLayer* layer, transformer::Attention* self_attention,
                                           transformer::Attention* cross_attention, const float* input, float* x, long rows,

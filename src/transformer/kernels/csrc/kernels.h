@@ -6,7 +6,7 @@ namespace transformer {
 
 // A packed weight, with the fields of `PackedMatrixArgs` in packed_linear.py, in its order.
 struct PackedMatrix {
-  const char* weight;        // panels
+  const char* weight;        // blocks of columns, see packed_linear.cpp
   const float* bias;         // one per column, or null
   const float* scales;       // int8: scale of each column
   const int32_t* offsets;    // int8: 128 times the sum of each column
@@ -29,7 +29,7 @@ struct Attention {
   long mask_batch, mask_query, indirection_stride;
   float scale;
   int is_bfloat16;         // type of keys and values, and of the query if `is_full_sequence`
-  int is_full_sequence;            // several queries are processed together (full sequences)
+  int is_full_sequence;            // several queries are processed together
   int allow_bf16;           // products over full sequences may be computed in bfloat16
 };
 
@@ -44,10 +44,10 @@ struct MatrixView {
 // Operations applied to a product before it is written, with the fields of `EpilogueArgs` in gemm.py, in its order.
 struct Epilogue {
   const float* bias;    // one number per column, or null
-  const void* factor_matrix;     // matrix of the inputs' type, or null; the result is 0 where it is not positive
+  const void* factor_matrix;     // of the inputs' type, or null; the result is 0 where it is not positive
   long factor_stride;
-  float factor;         // factor of the result if there is a gate
-  int has_derivatives;         // the gate holds derivatives to multiply the result with
+  float factor;         // factor of the result if there is a factor matrix
+  int has_derivatives;         // the result is multiplied element by element with the factor matrix
   int accumulate;         // the product is added to the previous contents, float32
   int relu;     // ReLU is applied
   float* row_sums;      // output for the sums of A's rows, or null; with `accumulate`, added to its contents

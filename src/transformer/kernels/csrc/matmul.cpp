@@ -1,22 +1,20 @@
 // C = A B + bias in float32 or bfloat16 for matrices that are not packed in advance. Training uses it, because weights
 // change with every step.
 //
-// A tile of C has six rows and one panel of columns, and its accumulators stay in registers. A panel has 64 columns, 32
-// if C has no more, or 16 on processors with fewer registers; the last panel has as many vectors as it needs. With AMX,
-// a tile has 32 rows and 32 columns. B is packed in panels: for each unit along the inner axis, the units of the
-// panel's columns are contiguous. A is read in place if its rows are suitable; otherwise the thread that multiplies its
-// rows packs them.
+// The micro-kernel computes an MR x NR tile of C, whose accumulators stay in registers. MR is 6. NR, the width of a
+// panel, is 64, 32 if C has no more columns, or 16 on processors with fewer registers; the last panel has as many vectors
+// as it needs. With AMX, a tile is 32 x 32. B is packed into panels: the k-groups of a panel's columns are contiguous.
+// A is read in place if its rows are suitable; otherwise the thread that multiplies its rows packs them.
 //
-// A thread takes a group of rows, which stays in its L2 cache, through all panels. If rows are read in place and short,
-// and columns are many, it instead packs its own block of columns, which stays there while all rows pass. Parts of the
-// inner axis are multiplied one after another, with their partial sums in the L2 cache as well. While a tile is
-// multiplied, the memory needed next is prefetched. If there are few results of many inputs, as in gradients of small
-// weights, the inputs are split among the threads and the partial sums are added in order. Every element is summed in
-// the same order for any number of threads.
+// A thread multiplies a block of rows (MC), which stays in its L2 cache, by all panels. If rows are read in place and
+// short, and columns are many, it instead packs its own block of columns (NC), which stays there while all rows are read.
+// K is blocked (KC), with the partial sums in the L2 cache as well. While a tile is multiplied, the memory needed next
+// is prefetched. If C is small and K is long, as in gradients of small weights, K is split among the threads and the
+// partial sums are added in order (split-K). Every element is summed in the same order for any number of threads.
 //
-// AMX does not support float32. It multiplies bfloat16 so fast, though, that six products of the parts of float32
-// numbers take less time than one product by vector instructions, if the matrices are large enough to amortize the
-// splitting. The sums are float32, like those of vector instructions, but in another order.
+// AMX does not support float32. It multiplies bfloat16 so fast, though, that six products of bfloat16 terms (bf16x3)
+// take less time than one product by vector instructions, if the matrices are large enough to amortize the splitting.
+// The sums are float32, like those of vector instructions, but in another order.
 #include "packing.h"
 #include "work_stealing.h"
 #include "amx.h"
@@ -28,22 +26,22 @@
 namespace transformer {
 namespace {
 
-constexpr long MAX_MC = 384;              // maximum number of rows in a group
-constexpr long BF16_PER_LINE = 2 * LANES;    // bfloat16 elements per cache line
-constexpr long TASKS_PER_THREAD = 16;               // tasks per thread, if there are enough rows
+constexpr long MAX_MC = 384;              // maximum number of rows in a block
+constexpr long BF16_PER_LINE = 2 * LANES;  
+constexpr long TASKS_PER_THREAD = 16;               // if there are enough rows
 constexpr long MIN_PANELS = 8;                  // with fewer panels, two threads should not pack the same rows
-constexpr long PACK_K_GROUPS = 64;             // units of a panel packed before the next panel's, a multiple of LANES
-constexpr long MAX_ACCUMULATED_K = 4096;       // maximum number of inputs summed before the sums are added to C
-constexpr long PACKED_B_BYTES = 8 << 20;           // bytes of B that are packed at a time
-constexpr long SPLIT_K_WAYS = 8;               // shares into which the inputs are split among threads,
-constexpr long MIN_SPLIT_K = 2048;       // if there are at least this many inputs
-constexpr long MAX_SPLIT_K_BYTES = 256 << 10;        // and at most this many bytes of sums
-constexpr long MIN_PRODUCTS_PER_SPLIT = 100;  // minimum average number of products per float32 input for splitting
-constexpr long MIN_STREAMED_BYTES = 256 << 10;    // minimum size of C in bytes for non-temporal stores by several threads
+constexpr long PACK_K_GROUPS = 64;             // of a panel, packed before those of the next panel; a multiple of LANES
+constexpr long MAX_ACCUMULATED_K = 4096;       // elements along K that are summed before the sums are added to C
+constexpr long PACKED_B_BYTES = 8 << 20;           // of B, packed at a time
+constexpr long SPLIT_K_WAYS = 8;               // number of parts of K for split-K,
+constexpr long MIN_SPLIT_K = 2048;       // if K is at least this long
+constexpr long MAX_SPLIT_K_BYTES = 256 << 10;        // and C has at most this many bytes
+constexpr long MIN_PRODUCTS_PER_SPLIT = 100;  // per float32 element, from which bf16x3 pays
+constexpr long MIN_STREAMED_BYTES = 256 << 10;    // of C, for streaming stores by several threads
 constexpr long MIN_STREAMED_BYTES_OF_ONE_THREAD = 4 << 20;  // and by one thread, which may read C next
 
-// Packs `columns` columns of the matrix, starting at `first`. If `is_k_contiguous`, each column is contiguous in memory. A task
-// packs `pack_width` columns and PACK_K_GROUPS units of each. Units beyond the inputs are zero.
+// Packs `columns` columns of B, starting at `first`. If `is_k_contiguous`, each column is contiguous in memory. A task
+// packs `pack_width` columns and PACK_K_GROUPS k-groups of each. k-groups beyond K are zero.
 template <typename P>
 void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, long k_groups, long columns, long panel, long pack_width,
              char* dst, const Thread& thread) {
@@ -64,7 +62,7 @@ void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, l
   });
 }
 
-// Cache lines needed next, prefetched one by one while a tile is multiplied: the first line of each row, then the
+// Software prefetch of rows, one cache line at a time while a tile is multiplied: the first line of each row, then the
 // second line of each row, and so on.
 struct RowPrefetch {
   const char* line;
@@ -84,28 +82,28 @@ struct RowPrefetch {
 
 void advance(MatrixView& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
 
-// Advances both factors to input `first`.
+// Advances both operands to element `first` along K.
 void advance(MatrixView& a, MatrixView& b, long first) {
   advance(a, a.is_transposed ? first * a.stride : first);
   advance(b, b.is_transposed ? first : first * b.stride);
 }
 
-// Destination of a tile's sums, and the buffer that holds partial sums between parts of the inner axis.
+// C with its epilogue, and the buffer that holds partial sums between blocks of K.
 struct TileOutput {
   Epilogue epilogue;
   void* c;
   long stride, rows, columns;
   bool c_is_bfloat16, is_first_k_block, is_last_k_block;
-  bool has_activation;    // ReLU or a gate is applied
-  bool is_bias_only;   // without ReLU, gate or accumulation into C
-  bool uses_streaming_stores;  // non-temporal stores of whole lines: other stores would first read the lines, and displace others
+  bool has_activation;    // ReLU or a factor matrix is applied
+  bool is_bias_only;   // no ReLU, factor matrix or accumulation into C
+  bool uses_streaming_stores;  // non-temporal, of whole lines: no read for ownership, no cache pollution
   float* row_sums;  // output for the sums of A's rows, or null
   float* partial_sums;
 
   VecF32 bias(long column, Mask m) const { return is_last_k_block && epilogue.bias ? load(epilogue.bias + column, m) : broadcast(0.0f); }
 
-  // Prefetches the operands of the epilogue and its destination, whose rows lie far apart. T is the element type of a
-  // gate.
+  // Prefetches the operands of the epilogue and the tile of C, whose rows are far apart. T is the element type of the
+  // factor matrix.
   template <typename T>
   void prefetch_epilogue(long rows, long i, long j, long columns, bool prefetches_c) const {
     for (long r = i; r < i + rows; ++r) {
@@ -119,8 +117,8 @@ struct TileOutput {
   }
 };
 
-// Applies ReLU and the gate to row i, columns from j on. T is the element type of the gate. A call would spill the
-// tile's registers, so this is always inlined.
+// Applies ReLU and the factor matrix to row i, columns from j on. T is the element type of the factor matrix. A call
+// would spill the accumulators, so this is always inlined.
 template <typename T>
 __attribute__((always_inline)) inline VecF32 apply_activation(VecF32 y, const Epilogue& f, long i, long j, Mask m) {
   if (f.relu) y = max(broadcast(0.0f), y);  // this operand order preserves NaN
@@ -130,7 +128,7 @@ __attribute__((always_inline)) inline VecF32 apply_activation(VecF32 y, const Ep
   return maskz(cmp_nle(factors, broadcast(0.0f)), y * broadcast(f.factor));
 }
 
-// Applies the epilogue, except for the bias, to row i, columns from j on, after the last part of the inner axis.
+// Applies the epilogue, except for the bias, to row i, columns from j on, after the last block of K.
 template <typename T>
 __attribute__((always_inline)) inline VecF32 apply_epilogue(const TileOutput& s, VecF32 y, long i, long j, Mask m) {
   if (s.epilogue.accumulate) y = y + load(static_cast<float*>(s.c) + i * s.stride + j, m);
@@ -144,7 +142,7 @@ __attribute__((always_inline)) inline void store_with_epilogue(const TileOutput&
   s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + offset, m, y) : store(static_cast<float*>(s.c) + offset, m, y);
 }
 
-// Writes sums plus bias, without any other epilogue, for whole vectors of columns.
+// Fast path of the epilogue: stores sums plus bias, for full vectors of columns.
 template <int VECTORS, int R>
 __attribute__((always_inline)) inline void store_with_bias(const TileOutput& s, const VecF32 (&sums)[R][VECTORS], long i, long j) {
   VecF32 bias[VECTORS];
@@ -169,7 +167,7 @@ __attribute__((always_inline)) inline void store_with_bias(const TileOutput& s, 
   }
 }
 
-// The micro-kernel: multiplies R rows of A, `a_row_bytes` bytes apart, by the first VECTORS vectors of one panel.
+// The micro-kernel: multiplies R rows of A, `a_row_bytes` bytes apart, by the first VECTORS vectors of one panel of B.
 template <typename P, long PANEL, int VECTORS, int R>
 void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, float* partial_sums,
               RowPrefetch& row_prefetch) {
@@ -190,8 +188,8 @@ void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups,
         sums[r][v] = P::multiply_add_group(sums[r][v], a + r * a_row_bytes, load_i32(b + v * 64));
     a += 4, b += 4 * PANEL;
   };
-  // If as many rows are prefetched as the tile has, all their lines are. Otherwise one line per row is, for as many
-  // rows as there are steps.
+  // If as many rows are prefetched as the tile has, all their lines are; otherwise one line per row, for as many rows
+  // as the loop has iterations.
   const char* line = row_prefetch.line;
   const long row_step = row_prefetch.stride, line_step = row_prefetch.rows == R ? 64 - (R - 1) * row_step : row_step;
   int rows_left = R;
@@ -235,17 +233,18 @@ void micro_kernel(long rows, const char* a, long a_row_bytes, const char* b, lon
   }
 }
 
-// How a tile of sums is computed: by vector instructions (this struct) or by AMX (the next one). `ROWS` is the height
-// of a tile. The number of units along the inner axis is a multiple of `K_GROUPS_PER_STEP`, and a part of the axis has at most
-// `MAX_KC_GROUPS`. If rows are read in place, the axis is cut into parts only if `BLOCKS_K`, and threads share columns of at
-// most `MAX_COLUMN_TASK_K_GROUPS` units. `L2_BYTES` bytes of rows or columns stay in the L2 cache. `PACK_WIDTH` columns are packed at a time, a
-// multiple of every panel's width.
+// The kernel for one tile of C: by vector instructions (this struct) or by AMX (the next one). `ROWS` is MR. The number
+// of k-groups is a multiple of `K_GROUPS_PER_STEP`, and a block of K has at most `MAX_KC_GROUPS`. If A is read in place,
+// K is blocked only if `BLOCKS_K`, and tasks are blocks of columns if K has at most `MAX_COLUMN_TASK_K_GROUPS`.
+// `L2_BYTES` bytes of rows or columns stay in the L2 cache. `PACK_WIDTH` columns are packed at a time, a multiple of
+// every panel's width. If `PANEL_LOOP_IS_OUTER` and A is read in place, a thread multiplies all its rows by one panel
+// before the next.
 template <typename P>
 struct VectorKernel {
   using Input = P;
   static constexpr long ROWS = MR, K_GROUPS_PER_STEP = 1, K_PER_STEP = P::K_PER_GROUP, MAX_KC_GROUPS = KC, L2_BYTES = L2_BLOCK_BYTES;
   static constexpr long MAX_COLUMN_TASK_K_GROUPS = (800 << 10) / (4 * LANES * NR_VECTORS), COLUMN_TASK_BYTES = L2_BYTES, MIN_COLUMN_TASK_PANELS = 1, MIN_PANELS_PER_THREAD = 4;
-  static constexpr long PACK_WIDTH = 192;  // what is read and written for it stays in the L1 cache
+  static constexpr long PACK_WIDTH = 192;  // source and destination stay in the L1 cache
   static constexpr bool BLOCKS_K = true, PANEL_LOOP_IS_OUTER = true;
 
   template <long PANEL, int VECTORS>
@@ -259,23 +258,23 @@ struct VectorKernel {
   RowPrefetch row_prefetch{};
 };
 
-// AMX multiplies so fast that it waits for everything beyond the L1 cache. What a thread has packed therefore stays in
-// its L2 cache: rows while all panels pass, or columns while all rows pass. Parts of packed rows and panels stay in the
-// L1 cache. Rows read in place often map to few sets of that cache, so cutting them into parts gains nothing. Meanwhile
-// vector instructions finish the previous tile.
+// AMX is bound by every cache beyond L1. What a thread has packed therefore stays in its L2 cache: rows while all panels
+// are read, or columns while all rows are read. K blocks of packed rows and panels stay in the L1 cache. Rows read in
+// place often map to few sets of that cache, so blocking K gains nothing there. The epilogue of a tile overlaps with the
+// multiplication of the next one.
 template <typename P>
 struct AmxKernel {
   using Input = P;
   static constexpr long ROWS = AMX_MR, K_GROUPS_PER_STEP = TILE_K_GROUPS * P::TERMS, K_PER_STEP = TILE_K_GROUPS * P::K_PER_GROUP;
-  // Six products per step wait less for memory.
+  // The six products per step of bf16x3 are bound by computation, not by memory.
   static constexpr long MAX_KC_GROUPS = P::TERMS == 1 ? 256 : std::numeric_limits<long>::max();
   static constexpr long MAX_COLUMN_TASK_K_GROUPS = 1024, L2_BYTES = 1 << 20, COLUMN_TASK_BYTES = L2_BYTES / 2, MIN_COLUMN_TASK_PANELS = MIN_PANELS, MIN_PANELS_PER_THREAD = MIN_PANELS;
-  static constexpr long PACK_WIDTH = 512;  // long pieces of rows are read at memory bandwidth
+  static constexpr long PACK_WIDTH = 512;  // long contiguous reads reach the memory bandwidth
   static constexpr bool BLOCKS_K = false, PANEL_LOOP_IS_OUTER = false;
 
-  // `b_stays` has the same meaning as in `TileOperands`.
+  // `b_is_resident` has the same meaning as in `TileOperands`.
   template <long PANEL, int VECTORS>
-  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, bool b_stays,
+  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, bool b_is_resident,
             Prefetcher& prefetcher) {
     static_assert(PANEL == COLUMNS);
     float* tile_sums = s.is_last_k_block ? buffers[is_second_buffer = !is_second_buffer] : s.partial_sums;
@@ -289,7 +288,7 @@ struct AmxKernel {
       prefetch_row += rows_per_step;
       flush_epilogue(rows_per_step);
     };
-    tiles.multiply<tile_type>({a, b, nullptr, a_row_bytes, 4 * PANEL, k_groups, b_stays, initial_sums}, rows, ceil_div(s.columns - j, LANES), tile_sums,
+    tiles.multiply<tile_type>({a, b, nullptr, a_row_bytes, 4 * PANEL, k_groups, b_is_resident, initial_sums}, rows, ceil_div(s.columns - j, LANES), tile_sums,
                             4 * PANEL, overlapped);
     if (!s.is_last_k_block) return;
     flush_epilogue();
@@ -303,7 +302,7 @@ struct AmxKernel {
   static constexpr long COLUMNS = AMX_NR_VECTORS * LANES;
   static_assert(AMX_NR_VECTORS == 2);
 
-  // Finishes up to `rows` more rows of the previous tile.
+  // Applies the epilogue to up to `rows` more rows of the previous tile.
   void flush_epilogue(long rows) {
     const long stop = std::min(end_row, next_row + rows);
     if (next_row == stop) return;
@@ -332,7 +331,7 @@ struct AmxKernel {
   AmxTiles tiles;
   alignas(64) float buffers[2][ROWS * COLUMNS];
   bool is_second_buffer = false;
-  TileOutput pending;  // the previous tile; the sums of its rows `next_row` to `end_row` start at `pending_sums`
+  TileOutput pending;  // output of the previous tile; accumulators of rows `next_row` to `end_row` start at `pending_sums`
   const float* pending_sums;
   long next_row = 0, end_row = 0, first_column;
 };
@@ -368,14 +367,14 @@ struct Gemm {
     if (output.uses_streaming_stores) _mm_sfence();
   }
 
-  // Returns the memory that threads share: partial sums or packed panels.
+  // Allocates the workspace that threads share: partial sums of split-K, or packed panels.
   char* workspace() const {
     if (splits_k) return scratch<char, 18>(4 * SPLIT_K_WAYS * (m * n + m));
     return shares_columns ? nullptr : scratch<char, 10>(4 * k_groups * std::min(ceil_div(n, PANEL) * PANEL, nc));
   }
 
  private:
-  // One thread packs and multiplies each share of the inputs. The partial sums are then added in order.
+  // Split-K: one thread packs and multiplies each part of K. The partial sums are then added in order.
   void run_split_k(const Thread& thread, float* sums) const {
     static_assert(MAX_ACCUMULATED_K / SPLIT_K_WAYS < MIN_SPLIT_K, "a share_gemm of K is not split again");
     const long share_k = ceil_div(ceil_div(k, SPLIT_K_WAYS), P::K_PER_STEP) * P::K_PER_STEP, n_shares = ceil_div(k, share_k), c_size = m * n;
@@ -426,8 +425,8 @@ struct Gemm {
         });
         continue;
       }
-      // Packing each group only once is worth waiting for a slower core, provided that rows are packed and every thread
-      // has some to pack.
+      // Packing each block of rows only once is worth waiting for a slower core, provided that rows are packed and every
+      // thread has some to pack.
       const bool packs_once = panels < MIN_PANELS || (!P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && n_row_blocks >= thread.n_threads);
       const auto whole_row_blocks_of = [&](long partition) { return packs_once ? row_blocks_of(partition) : row_blocks_of(partition) * 3 / 4; };
       thread.for_each_task_of_parts(whole_row_blocks_of, [&](long partition, long i) {
@@ -439,7 +438,7 @@ struct Gemm {
     }
   }
 
-  // Each task packs a block of columns and multiplies all rows by it. The block stays in the L2 cache of its thread.
+  // Each task packs a block of columns and multiplies all rows by it. The block stays in the L2 cache of its core.
   void run_column_blocks(P& kernel, const Thread& thread) const {
     const long column_block = column_block_size(thread.n_threads);
     char* b_panels = scratch<char, 10>(4 * k_groups * column_block);
@@ -452,7 +451,7 @@ struct Gemm {
       for (long i = 0; i < m; i += P::ROWS) {
         kernel.set_row_prefetch({a_rows + (i + P::ROWS) * a_row_bytes, P::ROWS, a_row_bytes});
         const bool prefetches = is_dense && i + P::ROWS < m;
-        // The next rows, in equal parts.
+        // The next rows, evenly over the steps.
         Prefetcher prefetcher{a_rows + (i + P::ROWS) * a_row_bytes, prefetches ? ceil_div(P::ROWS * a_row_bytes / 64, n_steps) : 0};
         for (long j = 0; j < columns; j += PANEL)
           kernel.template compute_tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), a_rows + i * a_row_bytes, a_row_bytes, b_panels + 4 * j * k_groups, k_groups, output,
@@ -461,8 +460,8 @@ struct Gemm {
     });
   }
 
-  // Returns the number of columns per task, which stay in the L2 cache. Vector instructions share the columns equally;
-  // with AMX, threads wait for those that take more columns.
+  // Returns the number of columns per task, which stay in the L2 cache. Vector kernels have several tasks per thread;
+  // AMX has one, because larger blocks are worth waiting for a slower core.
   long column_block_size(long n_threads) const {
     const long panels = std::max(1L, ceil_div(n, PANEL));
     if (!P::PANEL_LOOP_IS_OUTER) return std::clamp(ceil_div(panels, n_threads) * PANEL, PANEL, nc);
@@ -470,8 +469,8 @@ struct Gemm {
     return ceil_div(panels, ceil_div(min_tasks, n_threads) * n_threads) * PANEL;
   }
 
-  // Returns the number of rows per group: few enough for the number of tasks and for the cache that holds packed rows,
-  // and such that groups have similar sizes.
+  // Returns MC: few enough rows for the number of tasks and for the cache that holds packed rows, in blocks of similar
+  // size.
   long row_block_size(long n_threads, long panels) const {
     const long rows_for_tasks = ceil_div(ceil_div(m, ceil_div(TASKS_PER_THREAD * n_threads, panels)), MIN_MC) * MIN_MC;
     if (panel_loop_is_outer) return std::clamp(rows_for_tasks, MIN_MC, MAX_MC);
@@ -493,7 +492,7 @@ struct Gemm {
     return packed;
   }
 
-  // Returns the memory that the thread probably packs next.
+  // Returns the rows of A that the thread probably packs next.
   RowPrefetch next_pack_source(long first, long rows, const char* any_address) const {
     if (first >= m) return RowPrefetch::none(any_address);
     const long element_size = a.is_bfloat16 ? 2 : 4, stride = a.stride * element_size;
@@ -501,7 +500,7 @@ struct Gemm {
     return {address, a.is_transposed ? k : rows, stride};
   }
 
-  // Adds up the elements of each packed row, for `row_sums`.
+  // Sums each packed row, for `row_sums`.
   void sum_rows(const char* a_rows, long first, long end) const {
     constexpr long ACCUMULATORS = 4;
     for (; first < end; ++first, a_rows += a_row_bytes) {
@@ -515,12 +514,12 @@ struct Gemm {
     }
   }
 
-  // Multiplies the rows of a group by one panel, one part of the inner axis after another.
+  // Multiplies a block of rows by one panel, one block of K after another.
   void multiply_row_block(P& kernel, const char* a_rows, long first, long end, const char* b_panel, long column) const {
     TileOutput tile_output = output;
     float* partial_sums = scratch<float, 12>(MAX_MC * PANEL);
     Prefetcher prefetcher{};  // empty, because the hardware prefetcher recognizes that panels are contiguous
-    const bool prefetches_rows = reads_a_in_place && m * a_row_bytes > P::L2_BYTES;  // the L2 cache cannot hold them until the next panel
+    const bool prefetches_rows = reads_a_in_place && m * a_row_bytes > P::L2_BYTES;  // evicted from L2 before the next panel
     if (reads_a_in_place) kernel.set_row_prefetch(RowPrefetch::none(a_rows));
     for (long k_begin = 0; k_begin < k_groups || k_begin == 0; k_begin += kc) {
       tile_output.is_first_k_block = k_begin == 0;
@@ -563,7 +562,7 @@ extern "C" void transformer_matmul(const transformer::MatrixView* a, const trans
                 m * n * c_element_size >= (threads > 1 ? MIN_STREAMED_BYTES : MIN_STREAMED_BYTES_OF_ONE_THREAD);
   for (long k_begin = 0; k_begin < k || k_begin == 0; k_begin += max_k) {
     const long k_block = std::min(max_k, k - k_begin);
-    if (k_begin + k_block >= k) output.epilogue = *epilogue;  // until the last part, C holds partial sums
+    if (k_begin + k_block >= k) output.epilogue = *epilogue;  // until the last block, C holds partial sums
     output.epilogue.accumulate = k_begin > 0 || epilogue->accumulate;
     output.has_activation = output.epilogue.relu || output.epilogue.factor_matrix;
     output.is_bias_only = !output.has_activation && !output.epilogue.accumulate;

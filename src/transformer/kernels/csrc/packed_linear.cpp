@@ -1,13 +1,13 @@
-// y = activation(x W^T + b) for a weight that was packed in advance, in float32, bfloat16 or int8.
+// Linear layers: y = activation(x W^T + b) with a prepacked weight in float32, bfloat16 or int8.
 //
-// A panel is 64 columns of y: four vectors of 16. Within a panel, or a quarter of one on processors with few registers,
-// the weight is stored in the order in which it is read: for each group of inputs (1 float, 2 bfloat16 or 4 int8, which
-// one instruction multiplies and adds), the weights of all columns. Up to six rows of x (32 with AMX) are multiplied at
-// a time, by as many vectors of a panel as there are registers for accumulators.
+// A panel is 64 columns of y: four vectors of 16. Weights are blocked by columns (64, or 16 on processors with few
+// registers) in VNNI layout: for each k-group (1 float32, 2 bfloat16 or 4 int8, which one instruction multiplies and
+// accumulates), the weights of all columns of the block. The micro-kernel multiplies MR rows of x (6, or 32 with AMX) by
+// as many vectors of a panel as there are registers for accumulators.
 //
-// Each sum is formed in the same order whatever the other rows are, so the result of a row does not depend on its
-// batch. Only float32 with AMX, which splits numbers and is used for many rows alone, has sums that differ from those
-// of vector instructions, in their last bits.
+// Each sum has the same order of additions whatever the other rows are, so the result of a row does not depend on its
+// batch (batch invariance). The exception is float32 with AMX (bf16x3), which is used for many rows only: its sums
+// differ from those of vector instructions in their last bits.
 #include "packed_linear_amx.h"
 
 #include <omp.h>
@@ -15,8 +15,8 @@
 namespace transformer {
 namespace {
 
-constexpr long MAX_BLOCK_ROWS = 1024;     // rows of float32 that are split before they are multiplied
-constexpr long MAX_ACCUMULATED_K = 512;  // of these rows, summed before the next inputs are split
+constexpr long MAX_BLOCK_ROWS = 1024;     // of float32, split into bf16x3 before they are multiplied
+constexpr long MAX_ACCUMULATED_K = 512;  // elements along K that are split at a time
 
 template <VecF32 activation(VecF32), typename Y>
 void store_activated(const float* sums, int rows, long width, Y* y, long stride) {
@@ -25,8 +25,7 @@ void store_activated(const float* sums, int rows, long width, Y* y, long stride)
       store(y + column, tail_mask(width - column), activation(load(sums + column)));
 }
 
-// Applies the activation to R rows of a panel. The sums are read from memory, because accumulators may fill all
-// registers.
+// Applies the activation to the rows of a panel, from a staging buffer, because accumulators may fill all registers.
 template <typename Y>
 void apply_activation(const float* sums, int rows, long width, Y* y, long stride, int activation) {
   constexpr bool IS_BF16_OUTPUT = std::is_same_v<Y, uint16_t>;
@@ -38,12 +37,12 @@ void apply_activation(const float* sums, int rows, long width, Y* y, long stride
   }
 }
 
-// Distance in bytes between two vectors of a panel's columns, in the weights of a group.
+// Distance in bytes between neighbouring vectors of columns within a panel.
 constexpr long vector_stride_bytes(long groups) { return COLUMN_BLOCK < PANEL ? groups * LANES * 4 : LANES * 4; }
 
-// Multiplies R rows by V vectors of a panel's columns, starting at `column`. Sums that need further processing are
-// stored in `staging`. One line per group is prefetched from `prefetch_address` on, because memory beyond the L2 cache is slower
-// than the products.
+// The micro-kernel: multiplies R rows by V vectors of a panel's columns, starting at `column`. Results that need further
+// processing are stored in `staging`. One cache line per k-group is prefetched from `prefetch_address` on, because the
+// kernel is bound by memory beyond the L2 cache.
 template <typename P, int R, int V, typename Y>
 void micro_kernel(const typename P::Input* x, long stride, const float* row_scales, const PackedMatrix& w, long column, Y* y,
               float* staging, const char* prefetch_address) {
@@ -72,7 +71,8 @@ void micro_kernel(const typename P::Input* x, long stride, const float* row_scal
   }
 }
 
-// Multiplies R rows by one panel. If the sums are ranked, `y` is not written, and `row` is the index of the first row.
+// Multiplies R rows by one panel. With `chunk`, results are ranked instead of being written to `y`, and `row` is the
+// index of the first row.
 template <typename P, int R, typename Y>
 void multiply_rows(const typename P::Input* x, long stride, const float* row_scales, const PackedMatrix& w, long first, Y* y,
               const ChunkTopK* chunk, long row, const char* prefetch_address) {
@@ -114,8 +114,8 @@ void multiply_panel(const typename P::Input* inputs, long padded, const float* r
   }
 }
 
-// Distributes the panels among threads. Calls `multiply` with each panel and the end of its range, and `flush` to
-// complete the last products.
+// Distributes the panels among threads. Calls `multiply` with each panel and the end of its range, and `flush` for
+// pending epilogues.
 template <typename Multiply, typename End>
 void for_each_panel(const PackedMatrix& w, const TopK* topk, const Multiply& multiply, const End& flush) {
   const long panels = ceil_div(w.columns, PANEL), n_threads = omp_get_num_threads(), thread = omp_get_thread_num();
@@ -135,7 +135,7 @@ void for_each_panel(const PackedMatrix& w, const TopK* topk, const Multiply& mul
   }
 }
 
-// Computes the product by vector instructions, and writes it to `y` or ranks it.
+// Computes the layer by vector instructions; writes the result to `y`, or ranks it with `topk`.
 template <typename P, typename X, typename Y>
 void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, const TopK* topk, int threads) {
   using Input = typename P::Input;
@@ -157,7 +157,7 @@ void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, co
   }
 }
 
-// Multiplies by AMX the rows that all threads have prepared, and writes the product to `y` or ranks it.
+// Multiplies converted rows by the panels of the calling thread with AMX; writes the result to `y`, or ranks it.
 template <typename P, typename Y>
 void multiply_panels_amx(const PackedMatrix& w, KRange k_range, const typename P::Input* inputs, long padded, const float* row_scales, long rows,
                        Y* y, const TopK* topk) {
@@ -194,17 +194,16 @@ void packed_linear_amx(const PackedMatrix& w, const X* x, long rows, Y* y, const
   }
 }
 
-// Processes one block of rows after another and, if there are many rows, one range of inputs after another within each
-// block, so that split numbers stay in the caches.
+// float32 as bf16x3: blocked by rows and, if there are many rows, by K, so that split operands stay in the caches.
 template <>
 void packed_linear_amx<Float32, float, float>(const PackedMatrix& w, const float* x, long rows, float* y, const TopK* topk, int threads) {
   const long n_k_ranges = topk || rows < MIN_ROWS_FOR_ROW_BLOCKS ? 1 : std::max(1L, ceil_div(w.inner, MAX_ACCUMULATED_K));
   const long k_per_range = ceil_div(AmxPanelKernel<Float32>::n_k_steps(w.inner), n_k_ranges) * 2 * TILE_K_GROUPS;
-  // Odd, so that rows map to different cache sets.
+  // An odd number of cache lines, so that rows map to different cache sets.
   const long padded = LANES * (3 * AmxPanelKernel<Float32>::n_k_steps(k_per_range) | 1);
   const long block_rows = topk ? rows : ceil_div(rows, std::max(1L, ceil_div(rows, MAX_BLOCK_ROWS)));  // blocks of similar size
   float* converted = scratch<float>(block_rows * padded);
-  PackedMatrix unfinished = w;  // the weight for all ranges of inputs but the last
+  PackedMatrix unfinished = w;  // without epilogue, for all K blocks but the last
   unfinished.bias = nullptr, unfinished.activation = 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   for (long first = 0; first < rows; first += block_rows)
@@ -247,7 +246,7 @@ float to_float(const uint16_t* k_group, long index) {
   return value;
 }
 
-// Writes the weights of one column, multiplied by `factor`.
+// Unpacks the weights of one column, multiplied by `factor`.
 template <typename T>
 void copy_column(const PackedMatrix& w, long column, float factor, float* out) {
   constexpr long k_per_group = 4 / sizeof(T);
@@ -307,7 +306,8 @@ extern "C" void transformer_packed_linear_bf16(const transformer::PackedMatrix* 
   x_is_bfloat16 ? run_from(static_cast<const uint16_t*>(x)) : run_from(static_cast<const float*>(x));
 }
 
-// The k largest elements of each row of y and the logarithms of their softmax probabilities. y is never stored.
+// Fused linear layer, log-softmax and top-k: the k largest elements of each row of y and their log-probabilities. y is
+// never stored.
 extern "C" void transformer_packed_linear_topk(const transformer::PackedMatrix* w, const float* x, long rows, long k,
                                             const bool* forbidden, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;

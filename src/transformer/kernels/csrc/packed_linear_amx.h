@@ -1,4 +1,4 @@
-// Products of packed weights by AMX.
+// Linear layers with packed weights by AMX.
 #pragma once
 #include "activations.h"
 #include "packed_weights.h"
@@ -10,10 +10,11 @@
 namespace transformer {
 namespace {
 
-constexpr long MIN_ROWS_FOR_ROW_BLOCKS = 96;         // rows from which on some of them stay in the L1 cache while several panels pass
-constexpr long L2_PANEL_BYTES = 1 << 20;    // bytes of panels that stay in the L2 cache while rows pass
+constexpr long MIN_ROWS_FOR_ROW_BLOCKS = 96;         // from which rows stay in the L1 cache while several panels are read
+constexpr long L2_PANEL_BYTES = 1 << 20;    // of panels that stay in the L2 cache while rows are read
 
-// The epilogue's operands for the columns of a panel, loaded once. Computes the same as `apply_epilogue` in packed_weights.h.
+// Per-column operands of the epilogue (bias, scales, zero points), kept in registers for all rows of a block. Computes
+// the same as `apply_scales_and_bias` in packed_weights.h.
 template <typename Sum>
 struct ColumnEpilogue {
   VecF32 bias[VECTORS];
@@ -50,19 +51,19 @@ void store_pair(float* y, VecF32 first, VecF32 second) {
   store(y + LANES, second);
 }
 
-// A range of the inputs. Its products are added to those of the ranges before it.
+// A block of the K dimension. Its products are accumulated onto those of the blocks before it.
 struct KRange {
   long first, count;
 };
 
-// Panels of a float32 weight, split into three bfloat16 for AMX.
+// Panels of a float32 weight, split into three bfloat16 terms for AMX.
 class SplitPanels {
  public:
   SplitPanels(const PackedMatrix& w, KRange k_range)
       : w_(w), k_range_(k_range), k_groups_(ceil_div(k_range.count, 2 * TILE_K_GROUPS) * TILE_K_GROUPS) {}
 
   long bytes() const { return 3 * 4 * PANEL * k_groups_; }
-  bool two_fit_in_l2() const { return 2 * bytes() <= L2_PANEL_BYTES; }  // two panels fit in the L2 cache
+  bool two_fit_in_l2() const { return 2 * bytes() <= L2_PANEL_BYTES; }
   const char* panel_address(long panel) const { return split_ + (panel - first_panel_) * bytes(); }
 
   // Splits the panels from `panel` up to `end`.
@@ -71,7 +72,7 @@ class SplitPanels {
     for (split_ = buffer, first_panel_ = panel; panel < end; ++panel, buffer += bytes()) begin_panel(panel, buffer), advance(n_blocks_);
   }
 
-  // Completes one panel and begins the next, if that is before `end`; `advance` continues it.
+  // Double buffering: completes one panel and begins the next, if that is before `end`; `advance` continues it.
   void split_ahead(long panel, long end) {
     char* buffer = scratch<char, SCRATCH>(2 * bytes());
     if (panel_in_progress_ != panel) begin_panel(panel, buffer);
@@ -80,7 +81,7 @@ class SplitPanels {
     if (panel + 1 < end) begin_panel(panel + 1, split_ == buffer ? buffer + bytes() : buffer);
   }
 
-  // Splits up to `count` more blocks of sixteen columns and units.
+  // Splits up to `count` more blocks of sixteen columns and k-groups.
   void advance(long count) {
     for (const long stop = std::min(n_blocks_, done_blocks_ + count); done_blocks_ < stop; ++done_blocks_)
       pack_b_tile_bf16x3(src_, PANEL, false, {PANEL, PANEL, k_range_.count, k_groups_, 0, k_groups_}, dst_, done_blocks_ % VECTORS * LANES,
@@ -104,13 +105,13 @@ class SplitPanels {
   long first_panel_ = 0, panel_in_progress_ = -1, done_blocks_ = 0, n_blocks_ = 0;
 };
 
-// Stands for weights that are multiplied without splitting.
+// Placeholder for weights that are multiplied without splitting.
 struct UnsplitPanels {
   UnsplitPanels(const PackedMatrix&, KRange) {}
 };
 
-// Products of one thread by AMX, written as Y. Vector instructions finish a block of sums (up to 32 rows of a panel)
-// while AMX computes the next one.
+// The panels of one thread, with results of type Y. The epilogue of a block of accumulators (up to 32 rows of a panel)
+// runs on the vector units while AMX computes the next block (software pipelining).
 template <typename P, typename Y = float>
 class AmxPanelKernel {
  public:
@@ -120,11 +121,11 @@ class AmxPanelKernel {
   AmxPanelKernel(const PackedMatrix& w, KRange k_range)
       : w_(w), n_k_groups_(ceil_div(w.inner, P::K_PER_GROUP)), n_steps_(n_k_steps(k_range.count)), accumulates_(k_range.first), split_panels_(w, k_range) {}
 
-  // Number of steps along the inner axis. A step is one product of tiles, or six if numbers are split.
+  // Number of steps of the K loop. A step is one product of tiles, or six for bf16x3.
   static long n_k_steps(long inner) { return ceil_div(inner, IS_SPLIT ? 2 * TILE_K_GROUPS : P::K_PER_GROUP * TILE_K_GROUPS); }
 
-  // Multiplies all rows by one panel. If the sums are ranked, `y` is not written, and `topk` is needed until
-  // `apply_epilogue`. The next panel, if it is before `end`, is prefetched in equal parts, one with each step.
+  // Multiplies all rows by one panel. With `topk`, which must outlive `flush_epilogue`, the results are ranked instead
+  // of being written to `y`. The next panel, if it is before `end`, is prefetched evenly over the steps.
   void multiply(const typename P::Input* inputs, long padded, const float* row_scales, long panel, long end, long rows,
                 Y* y, const ChunkTopK* topk) {
     const long prefetch_steps = std::max(1L, ceil_div(rows, AMX_MR) * TILES_PER_PANEL * n_steps_);
@@ -139,9 +140,9 @@ class AmxPanelKernel {
                                              std::min(AMX_MR, rows - i)}, prefetcher, {0, n_steps_, nullptr});
   }
 
-  // Multiplies all rows by several panels. As many panels as fit in the L2 cache stay there while the rows pass, and
-  // the rows being multiplied stay in the L1 cache. Long rows are cut into parts, and each part is multiplied by all
-  // these panels before the next one.
+  // Multiplies all rows by several panels. As many panels as fit stay in the L2 cache while all rows are read, and the
+  // current rows stay in the L1 cache. Long rows are blocked along K, and each block is multiplied by all these panels
+  // before the next one.
   void multiply(const typename P::Input* inputs, long padded, const float* row_scales, long panel, long end, long rows, Y* y) {
     const long panels_at_once = std::max(1L, L2_PANEL_BYTES / std::max(1L, n_steps_ * TERMS * TILE_K_GROUPS * PANEL * 4));
     const long n_k_blocks = IS_SPLIT ? 1 : std::max(1L, ceil_div(n_steps_, MAX_RESIDENT_STEPS)), k_steps_per_block = ceil_div(n_steps_, n_k_blocks);
@@ -163,19 +164,19 @@ class AmxPanelKernel {
  private:
   using Accumulator = typename P::Accumulator;
   static constexpr bool IS_BF16_OUTPUT = std::is_same_v<Y, uint16_t>;
-  static constexpr long MAX_RESIDENT_STEPS = 16;  // steps for which the rows stay in the L1 cache
+  static constexpr long MAX_RESIDENT_STEPS = 16;  // of the K loop, for which the rows stay in the L1 cache
   static constexpr int PARTIAL_SUMS = 15;
-  static constexpr long MIN_EPILOGUE_ROWS = 8;  // minimum number of rows to finish at a time if the epilogue is cheap
+  static constexpr long MIN_EPILOGUE_ROWS = 8;  // per step, if the epilogue is cheap
   static constexpr long TILES_PER_PANEL = VECTORS / AMX_NR_VECTORS;
   struct Block {
     const float* row_scales;
     Y* y;
     const ChunkTopK* topk;
     long first, row;  // first column and first row
-    long next_row, rows;  // number of rows; those before `next_row` are finished
+    long next_row, rows;  // first row whose epilogue is pending, and number of rows
   };
 
-  // A range of steps along the inner axis, and the buffer for its partial sums.
+  // A range of steps of the K loop, and the buffer for its partial sums.
   struct StepRange {
     long first, end;
     Accumulator* partial_sums;
@@ -194,7 +195,7 @@ class AmxPanelKernel {
     } else {
       weight = w_.weight + block.first * n_k_groups_ * 4;
       if (is_last_k_block) full_groups = n_k_groups_ / TILE_K_GROUPS * TILE_K_GROUPS, tail_groups = n_k_groups_ - full_groups;
-      if (tail_groups) {  // padded with zeros in a copy, because the memory beyond belongs to the next panel or to nothing
+      if (tail_groups) {  // padded with zeros in a copy: the memory after it is the next panel or unmapped
         std::memcpy(tail_, weight + full_groups * PANEL * 4, tail_groups * PANEL * 4);
         std::memset(tail_ + tail_groups * PANEL * 4, 0, (TILE_K_GROUPS - tail_groups) * PANEL * 4);
       }
@@ -214,7 +215,7 @@ class AmxPanelKernel {
     pending_ = block, pending_sums_ = sums;
   }
 
-  // Finishes up to `rows` more rows of the previous block.
+  // Applies the epilogue to up to `rows` more rows of the previous block.
   void flush_epilogue(long rows) {
     const long end = std::min(pending_.rows, pending_.next_row + rows);
     if (pending_.next_row == end) return;
@@ -232,7 +233,7 @@ class AmxPanelKernel {
     pending_.topk || w_.columns - pending_.first < PANEL ? apply_epilogue<activation, false>(end) : apply_epilogue<activation, true>(end);
   }
 
-  // Not inlined and kept short, so that its instructions find room in the processor beside those that wait for AMX.
+  // Not inlined and short, so that its instructions fit in the reorder buffer beside those that wait for AMX.
   template <VecF32 activation(VecF32), bool is_full_panel>
   __attribute__((noinline)) void apply_epilogue(long end) {
     const long columns = w_.columns, first = pending_.first, width = is_full_panel ? PANEL : std::min(PANEL, columns - first);
@@ -262,14 +263,14 @@ class AmxPanelKernel {
 
   const PackedMatrix& w_;
   const long n_k_groups_, n_steps_;
-  const bool accumulates_;  // to the previous contents of `y`
-  long split_blocks_per_step_ = 0;    // blocks of sixteen columns and units of the next panel to split with each step
+  const bool accumulates_;  // onto the previous contents of `y`
+  long split_blocks_per_step_ = 0;    // blocks of the next panel, see `SplitPanels::advance`
   std::conditional_t<IS_SPLIT, SplitPanels, UnsplitPanels> split_panels_;
   AmxTiles tiles_;
   alignas(64) Accumulator sums_[2][AMX_MR * PANEL];
   alignas(64) char tail_[TILE_K_GROUPS * PANEL * 4];
   bool is_second_buffer_ = false;
-  Block pending_{};  // the previous block; its unfinished sums start at `pending_sums_`
+  Block pending_{};  // the previous block; accumulators without epilogue start at `pending_sums_`
   const Accumulator* pending_sums_ = nullptr;
 };
 

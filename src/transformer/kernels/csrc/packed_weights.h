@@ -1,4 +1,4 @@
-// Packed weights in three precisions, and conversion of the inputs that are multiplied with them; see packed_linear.cpp.
+// Data types of packed weights, with their dot-product instructions and the conversion of inputs; see packed_linear.cpp.
 #pragma once
 #include "kernels.h"
 #include "topk.h"
@@ -14,13 +14,13 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == PANEL_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
-constexpr long MIN_ROWS_FOR_AMX_INT8 = 7;   // minimum rows of int8; bfloat16 always uses tiles, whose order of sums differs
-constexpr long MIN_ROWS_FOR_BF16X3 = 48;  // minimum rows of float32 for which weights are split into three bfloat16
+constexpr long MIN_ROWS_FOR_AMX_INT8 = 7;   // bfloat16 always uses AMX, which sums in another order
+constexpr long MIN_ROWS_FOR_BF16X3 = 48;  // from which splitting the weights into three bfloat16 terms pays
 
 struct Float32 {
   using Input = float;
   using VectorAccumulator = VecF32;
-  static constexpr long K_PER_GROUP = 1, MIN_ROWS_FOR_AMX = MIN_ROWS_FOR_BF16X3;  // minimum number of rows for AMX
+  static constexpr long K_PER_GROUP = 1, MIN_ROWS_FOR_AMX = MIN_ROWS_FOR_BF16X3;
   static constexpr TileType TILE_TYPE = TileType::bf16x3;
   using Accumulator = float;
   static constexpr int MAX_ACCUMULATOR_REGISTERS = ACCUMULATOR_REGISTERS;
@@ -49,7 +49,8 @@ struct Int8 {
   static VectorAccumulator multiply_add_group(VectorAccumulator sum, const QuantizedInput* x, const char* w) { return dot_i8_quads(sum, x, w); }
 };
 
-// Converts x to the operands of the instructions: unchanged, rounded, or quantized to bytes with an offset of 128.
+// Converts a row of x to the operand type: unchanged, rounded to bfloat16, or dynamically quantized to int8. `padded` is
+// the length with padding; `row_scale` receives the scale of a quantized row.
 const float* convert_input(const float* x, long, long, float*, float*, Float32) { return x; }
 
 const uint16_t* convert_input(const float* x, long inner, long padded, uint16_t* dst, float*, Bfloat16) {
@@ -86,7 +87,8 @@ const QuantizedInput* convert_input(const T* x, long inner, long padded, Quantiz
   return dst;
 }
 
-// Multiplies a vector of sums by the scales of its row and columns and adds the bias.
+// Dequantizes a vector of accumulators (by the scales of its row and columns, after subtracting the zero point) and adds
+// the bias.
 VecF32 apply_scales_and_bias(VecF32 sum, const PackedMatrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
 }

@@ -1,6 +1,6 @@
-// Packing of matrices before they are multiplied. A unit has four bytes: one float32, or two bfloat16 that are
-// neighbours along the inner axis. B is packed in panels of columns, A in contiguous rows. If float32 is split into
-// three bfloat16, each block of sixteen units is stored three times: the first, second and third parts.
+// Packing of A and B before they are multiplied. A k-group has four bytes, as in VNNI layouts: one float32, or two
+// bfloat16 that are neighbours along K. B is packed into panels of columns, A into contiguous rows. If float32 is split
+// into three bfloat16 (bf16x3), each block of sixteen k-groups is stored three times: the first, second and third terms.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace transformer {
 namespace {
 
-constexpr long PREFETCH_DISTANCE = 16;            // prefetch distance in units
+constexpr long PREFETCH_DISTANCE = 16;            // in k-groups
 
 struct Float32 {
   using Input = float;
@@ -34,14 +34,14 @@ struct Bfloat16 {
   }
 };
 
-// float32 split into three bfloat16 that add up to it: its first eight bits, the next eight, and the remaining ones.
+// float32 split into three bfloat16 terms, see bf16x3.h.
 struct Float32AsBf16x3 {
   using Input = float;
   static constexpr long K_PER_GROUP = 2, TERMS = 3;
   static VecF32 add_group(VecF32 sum, VecI32 k_groups) { return Bfloat16::add_group(sum, k_groups); }
 };
 
-// Returns sixteen units of neighbouring columns. The inputs are in row `first` and, for bfloat16, the row after it.
+// Loads one k-group of sixteen neighbouring columns from row-major B: from row `first` and, for bfloat16, the next row.
 VecI32 load_k_group_row(Float32, const float* first, long, bool, Mask m) { return bitcast_i32(load(first, m)); }
 
 template <typename T>
@@ -61,12 +61,12 @@ VecI32 load_k_group_row(Bfloat16, const T* first, long stride, bool has_second, 
   return has_second ? bits_or(low, shift_left(load_as_bf16_bits(first + stride, m), 16)) : low;
 }
 
-// Packs the units of whole vectors of columns from two rows. Same as `load_k_group_row`, but without a mask.
+// Packs one k-group of whole vectors of columns from two rows. Same as `load_k_group_row`, but without a mask.
 void interleave_row_pair(const uint16_t* row, long stride, long columns, char* dst) {
   for (long v = 0; v < columns; v += LANES) store_i32(dst + 4 * v, interleave_bf16_rows(row + v, row + stride + v));
 }
 
-// Returns the units of one column for the n inputs that start at `src`.
+// Loads up to sixteen k-groups of one column, whose n elements along K start at `src`.
 VecI32 load_k_group_column(Float32, const float* src, long n) { return bitcast_i32(load(src, tail_mask(n))); }
 
 VecI32 load_k_group_column(Bfloat16, const uint16_t* src, long n) { return load_bf16_pairs(src, n); }
@@ -75,19 +75,19 @@ VecI32 load_k_group_column(Bfloat16, const float* src, long n) {
   return to_bf16_pairs(load(src, tail_mask(n)), n > LANES ? load(src + LANES, tail_mask(n - LANES)) : broadcast(0.0f));
 }
 
-// Prefetches elements that are packed soon.
+// Prefetches n elements.
 template <typename T>
 void prefetch(const T* src, long n) {
   for (long i = 0; i < n; i += 64 / static_cast<long>(sizeof(T)))
     _mm_prefetch(reinterpret_cast<const char*>(src + i), _MM_HINT_T0);
 }
 
-// Packs a block. `stride` is the distance between columns if the inputs of a column are contiguous (`is_k_contiguous`),
-// otherwise between inputs.
+// Packs a block of B. `stride` is the leading dimension: the distance between columns if K is contiguous in memory
+// (`is_k_contiguous`), otherwise between rows.
 template <typename P, typename T>
 void pack_b(const T* src, long stride, bool is_k_contiguous, const PackBlock& block, char* dst) {
   const auto [width, panel_width, inner, k_groups, first_k_group, end_k_group] = block;
-  if (!is_k_contiguous && panel_width <= 2 * LANES) {  // alternates between panels, so that memory is read contiguously
+  if (!is_k_contiguous && panel_width <= 2 * LANES) {  // panels are the inner loop, so that memory is read contiguously
     for (long group = first_k_group; group < end_k_group; ++group) {
       for (long i = 0; i < P::K_PER_GROUP; ++i) prefetch(src + std::min(inner - 1, (group + PREFETCH_DISTANCE) * P::K_PER_GROUP + i) * stride, width);
       for (long start = 0; start < width; start += panel_width) {
@@ -140,9 +140,9 @@ void pack_b(const T* src, long stride, bool is_k_contiguous, const PackBlock& bl
   }
 }
 
-// Packs sixteen units of 32 neighbouring columns, one cache line of each row of memory, into rows that are `row_stride`
-// bytes apart. Whole lines are read at once, because lines at distances of a power of two map to the same L1 set and
-// would be evicted before a second read.
+// Transposes sixteen k-groups of 32 rows of A, one cache line of each row of memory, into packed rows that are
+// `row_stride` bytes apart. Whole lines are read at once, because lines at distances of a power of two map to the same
+// L1 set and would be evicted before a second read (conflict misses).
 void pack_a_cache_lines(const uint16_t* src, long stride, char* dst, long row_stride) {
   VecI32 low[16], high[16];
   for (long i = 0; i < 16; ++i, src += 2 * stride) interleave_bf16_rows(src, src + stride, low[i], high[i]);
@@ -152,7 +152,7 @@ void pack_a_cache_lines(const uint16_t* src, long stride, char* dst, long row_st
   for (long i = 0; i < 16; ++i) store_i32(dst + (16 + i) * row_stride, high[i]);
 }
 
-// Packs `rows` rows, `row_stride` bytes apart. If the matrix is transposed, each row is a column in memory. Rows are padded
+// Packs `rows` rows of A, `row_stride` bytes apart. If A is transposed, each row is a column in memory. Rows are padded
 // with zeros to whole vectors.
 template <typename P, typename T>
 void pack_a(const T* src, long stride, bool is_transposed, long inner, long rows, char* dst, long row_stride) {
@@ -184,7 +184,7 @@ void pack_a(const T* src, long stride, bool is_transposed, long inner, long rows
     }
 }
 
-// Packs `rows` rows of the matrix, starting at `first`, `row_stride` bytes apart. The inputs of a packed row are contiguous.
+// Packs `rows` rows of A, starting at `first`, `row_stride` bytes apart. Packed rows are contiguous along K.
 template <typename P>
 void pack_a(const MatrixView& x, long first, long inner, long rows, char* dst, long row_stride) {
   const long offset = first * (x.is_transposed ? 1 : x.stride);

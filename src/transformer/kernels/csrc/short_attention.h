@@ -3,8 +3,8 @@
 // order.
 //
 // A product multiplies rows, whose pairs are broadcast, by columns, whose pairs fill vectors. Pairs are neighbours
-// along the inner axis. If that axis is contiguous in memory, the pairs of rows are read in place and columns are
-// transposed. Otherwise two rows of memory are interleaved, and the result serves as either factor.
+// along K. If K is contiguous in memory, the pairs of rows are read in place and columns are transposed. Otherwise two
+// rows of memory are interleaved, and the result serves as either operand.
 #pragma once
 #include "attention_head.h"
 
@@ -14,9 +14,9 @@
 namespace transformer {
 namespace {
 
-constexpr long MAX_SHORT_POSITIONS = 2 * LANES, MAX_SHORT_WIDTH = 4 * LANES;  // maximum number of positions and maximum width of a head
+constexpr long MAX_SHORT_POSITIONS = 2 * LANES, MAX_SHORT_WIDTH = 4 * LANES;
 
-// Pairs of one factor, with strides in bytes between rows and between pairs.
+// Pairs of the row operand, with strides in bytes between rows and between pairs.
 struct Pairs {
   const void* data;
   long row, pair;

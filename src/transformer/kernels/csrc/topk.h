@@ -1,6 +1,6 @@
-// The k most probable tokens of rows of logits that are computed some columns at a time and never stored as a whole.
+// Online log-softmax and top-k of logits that are computed some columns at a time and never stored as a whole.
 //
-// Sums are formed part by part, so they depend neither on the number of threads nor on the other rows.
+// Sums are formed chunk by chunk, so they depend neither on the number of threads nor on the other rows.
 #pragma once
 #include "vectors.h"
 
@@ -24,15 +24,15 @@ inline void insert(float value, int64_t token, long k, float* top_values, int64_
   tokens[position] = token;
 }
 
-// One part of the columns, for all rows, processed by one thread.
+// The top-k of one chunk of columns, for all rows, in one thread.
 struct ChunkTopK {
   long k;
   const bool* forbidden;    // whether each token is excluded; or null
-  float *maxima, *exp_sums;  // 16 per row, one for every 16th column: largest logit, and sum of e^(logit - largest)
+  float *maxima, *exp_sums;  // one per row and lane: running maximum, and sum of e^(logit - maximum)
   float* top_values;          // k per row
   int64_t* tokens;
 
-  // `logits` are those of contiguous columns from `column` on.
+  // Updates a row with the logits of `width` columns from `column` on (online softmax).
   void add(const float* logits, long row, long column, long width) const {
     constexpr long VECTORS = PANEL_COLUMNS / LANES;
     VecF32 running_max = load(maxima + row * LANES), running_sum = load(exp_sums + row * LANES), v[VECTORS];
@@ -56,7 +56,7 @@ struct ChunkTopK {
     store(exp_sums + row * LANES, running_sum);
   }
 
-  // Inserts those of 16 logits that are `candidates` the threshold, and returns the new threshold.
+  // Inserts the candidates among 16 logits, and returns the new threshold.
   float insert_candidates(const float* logits, Mask candidates, long row, long column) const {
     float* row_top = top_values + row * k;
     for (; candidates; candidates &= candidates - 1) {
@@ -68,8 +68,8 @@ struct ChunkTopK {
   }
 };
 
-// Ranking over all columns. Each thread processes its parts in order and has its own list of the best tokens, which
-// provides a threshold for the next parts. The lists are in the order of the threads' columns.
+// The top-k of all columns. Each thread processes its chunks in order and has its own list of the best tokens, whose
+// smallest value is the threshold for the next chunks. The lists are in the order of the threads' columns.
 class TopK {
  public:
   const long n_chunks;
@@ -100,7 +100,7 @@ class TopK {
     }
   }
 
-  // The k best tokens of every row in descending order, and their log-probabilities.
+  // Merges the lists: the k best tokens of every row in descending order, and their log-probabilities.
   void merge(float* log_p, int64_t* merged_tokens) const {
     for (long row = 0; row < rows; ++row, log_p += k, merged_tokens += k) {
       std::fill(log_p, log_p + k, NEG_INFINITY);
@@ -123,7 +123,7 @@ class TopK {
 
   const long rows, k, n_lists;
   const bool* forbidden;
-  float *maxima, *exp_sums;  // for each part of each row
+  float *maxima, *exp_sums;  // for each chunk of each row
   float* top_values;          // k for each row in each list
   int64_t* tokens;
 };

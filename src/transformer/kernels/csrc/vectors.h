@@ -1,4 +1,5 @@
-// Vectors of sixteen numbers and scratch memory, shared by the kernels.
+// Vectors of sixteen 32-bit lanes (VecF32, VecI32) and per-thread scratch memory, shared by the kernels. Functions are
+// named after the AVX-512 instructions or PyTorch's `Vectorized`.
 #pragma once
 #ifdef TRANSFORMER_AVX2
 #include "vectors_avx2.h"
@@ -14,8 +15,8 @@ namespace transformer {
 
 constexpr long LANES = 16;
 
-// Size of a tile of accumulators that stays in registers: the maximum number of rows, and the number of vectors per
-// row.
+// Register blocking: a micro-kernel keeps a tile of MR rows by NR columns of accumulators in registers. The fewer rows,
+// the more vectors of columns.
 constexpr int MR = 6;
 constexpr int nr_vectors(int rows, int registers = ACCUMULATOR_REGISTERS) {
   const int n_vectors = registers / REGISTERS_PER_VECTOR / rows;
@@ -37,7 +38,7 @@ void dispatch_rows(long n, const Work& work) {
   }
 }
 
-// Mask of the lanes in use if n elements remain: all lanes, or the first n.
+// Mask of the valid lanes if n elements remain: all lanes, or the first n.
 inline Mask tail_mask(long n) { return n >= LANES ? 0xffff : static_cast<Mask>((1u << n) - 1); }
 
 // e^x for x <= 0 or NaN, with a relative error of 2e-7 near 0 and 1e-5 near -87. The result is 0 below that, where it
@@ -82,7 +83,7 @@ struct CacheLineAllocator {
   bool operator!=(const CacheLineAllocator&) const { return false; }
 };
 
-// Scratch memory of a thread, reused between calls. Each number identifies a separate buffer.
+// Thread-local scratch memory, reused between calls. Each id identifies a separate buffer.
 template <typename T, int id = -1>
 T* scratch(long n) {
   thread_local std::vector<T, CacheLineAllocator<T>> buffer;

@@ -1,4 +1,4 @@
-// Vectors of sixteen numbers in two registers: AVX2 with FMA, which most processors have supported since 2013.
+// Vectors of sixteen lanes in two registers: AVX2 with FMA, which most processors have supported since 2013.
 #pragma once
 #pragma GCC target("avx2,fma")
 #include <immintrin.h>
@@ -8,14 +8,14 @@
 
 namespace transformer {
 
-constexpr int ACCUMULATOR_REGISTERS = 12;  // for accumulators, of 16 registers
-constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 8;  // if factors are unpacked first
+constexpr int ACCUMULATOR_REGISTERS = 12;  // of 16 registers
+constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 8;  // if operands must be unpacked first
 constexpr int REGISTERS_PER_VECTOR = 2;
-constexpr long COLUMN_BLOCK = 16;        // contiguous columns of a packed weight
-constexpr long KC = 256;       // length of a part of the inner axis, whose panel stays in the L1 cache
-constexpr long MIN_MC = 24;        // minimum number of rows in a group, if there are enough
-constexpr long L2_BLOCK_BYTES = 128 << 10;  // maximum size of a larger group, which stays in the L2 cache
-constexpr bool HAS_BF16_DOT = false;  // whether an instruction multiplies pairs of bfloat16
+constexpr long COLUMN_BLOCK = 16;        // columns per block of a packed weight
+constexpr long KC = 256;       // k-groups per block of K, whose panel stays in the L1 cache
+constexpr long MIN_MC = 24;        // minimum number of rows per block, if there are enough
+constexpr long L2_BLOCK_BYTES = 128 << 10;  // maximum size of a larger block of rows, which stays in the L2 cache
+constexpr bool HAS_BF16_DOT = false;  // whether there is a dot product of bfloat16 pairs
 constexpr bool READS_A_IN_PLACE = false;  // panels are so narrow that rows are read often, so they are packed
 
 struct VecF32 {
@@ -158,7 +158,7 @@ inline void store(float* y, VecF32 v) {
   _mm256_storeu_ps(y + 8, v.high);
 }
 
-// Stores the first elements of a vector, one for each bit of the mask. Masked store instructions take 20 times as long.
+// Stores the first elements of a vector, one for each bit of the mask; masked stores take 20 times as long.
 template <typename T, typename Vector>
 void store_prefix(T* y, Mask m, const Vector& v) {
   T buffer[sizeof(Vector) / sizeof(T)];
@@ -170,7 +170,7 @@ inline void store_i32(void* y, Mask m, VecI32 v) {
   m == ALL_LANES ? store_i32(y, v) : store_prefix(static_cast<int32_t*>(y), m, v);
 }
 
-// Returns which of the bytes selected by m are true.
+// Loads the booleans selected by m as a mask.
 inline Mask load_bool_mask(const bool* x, Mask m) {
   alignas(16) bool buffer[16] = {};
   std::memcpy(buffer, x, m == ALL_LANES ? 16 : __builtin_popcount(m));
@@ -178,7 +178,7 @@ inline Mask load_bool_mask(const bool* x, Mask m) {
   return static_cast<Mask>(~_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128())) & m);
 }
 
-// Stores the sums of four vectors contiguously.
+// Horizontal sums of four vectors, stored contiguously.
 inline void store_reduce_add4(float* y, VecF32 a, VecF32 b, VecF32 c, VecF32 d) {
   const __m256 ab = _mm256_hadd_ps(_mm256_add_ps(a.low, a.high), _mm256_add_ps(b.low, b.high));
   const __m256 cd = _mm256_hadd_ps(_mm256_add_ps(c.low, c.high), _mm256_add_ps(d.low, d.high));
@@ -186,7 +186,7 @@ inline void store_reduce_add4(float* y, VecF32 a, VecF32 b, VecF32 c, VecF32 d) 
   _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1)));
 }
 
-// The upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
+// Upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
 inline void mul_hi_lo_u32(__m256i a, __m256i b, __m256i& high, __m256i& low) {
   const __m256i even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
   high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
@@ -214,7 +214,7 @@ inline __m256i to_bf16_bits(__m256 x) {
   return _mm256_srli_epi32(_mm256_castps_si256(result), 16);
 }
 
-// Converts numbers to bfloat16, one per lane.
+// Converts to bfloat16, one per 32-bit lane.
 inline VecI32 to_bf16_bits(VecF32 x) { return {to_bf16_bits(x.low), to_bf16_bits(x.high)}; }
 
 inline __m256i widen_u16(const uint16_t* x) {
@@ -233,7 +233,7 @@ inline void store(uint16_t* y, Mask m, VecF32 v) {
   m == ALL_LANES ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), packed) : store_prefix(y, m, packed);
 }
 
-// Converts numbers to pairs of bfloat16: first those of `first`, then those of `second`.
+// Converts two vectors to 32 contiguous bfloat16.
 inline VecI32 to_bf16_pairs(VecF32 first, VecF32 second) {
   uint16_t buffer[32];
   store(buffer, ALL_LANES, first);
@@ -241,7 +241,7 @@ inline VecI32 to_bf16_pairs(VecF32 first, VecF32 second) {
   return load_i32(buffer);
 }
 
-// Loads up to sixteen contiguous pairs of bfloat16, from n numbers.
+// Loads up to sixteen contiguous pairs of bfloat16, of n elements.
 inline VecI32 load_bf16_pairs(const uint16_t* x, long n) {
   if (n >= 32) return load_i32(x);
   uint16_t buffer[32] = {};
@@ -249,32 +249,32 @@ inline VecI32 load_bf16_pairs(const uint16_t* x, long n) {
   return load_i32(buffer);
 }
 
-// Pairs each number of the first row with the number below it in the second row.
+// Interleaves two rows of sixteen bfloat16: pairs of vertical neighbours.
 inline VecI32 interleave_bf16_rows(const uint16_t* first, const uint16_t* second) {
   return bits_or(load_bf16_bits(first, ALL_LANES), shift_left(load_bf16_bits(second, ALL_LANES), 16));
 }
 
-// Same for 32 numbers of each row.
+// Same for 32 columns.
 inline void interleave_bf16_rows(const uint16_t* first, const uint16_t* second, VecI32& low, VecI32& high) {
   low = interleave_bf16_rows(first, second);
   high = interleave_bf16_rows(first + 16, second + 16);
 }
 
-// Adds the products of sixteen pairs of bfloat16 and sixteen other pairs to `sum`.
+// Accumulates the dot products of sixteen pairs of bfloat16 in `sum`.
 inline VecF32 dot_bf16_pairs(VecF32 sum, VecI32 a, VecI32 b) {
   const VecI32 upper = broadcast_i32(static_cast<int32_t>(0xffff0000));
   sum = fmadd(bitcast_f32(shift_left(a, 16)), bitcast_f32(shift_left(b, 16)), sum);
   return fmadd(bitcast_f32(bits_and(a, upper)), bitcast_f32(bits_and(b, upper)), sum);
 }
 
-// Same for one pair, which is multiplied by sixteen pairs.
+// Same with one pair broadcast to all lanes.
 inline VecF32 dot_bf16_pairs(VecF32 sum, const void* pair, VecI32 pairs) {
   int32_t packed;
   std::memcpy(&packed, pair, 4);
   return dot_bf16_pairs(sum, broadcast_i32(packed), pairs);
 }
 
-// Operand format of quantized rows: of every four numbers, the first and third as 16 bits each, then the others.
+// Type of quantized inputs, for vpmaddwd: of every four, the even ones as 16 bits each, then the odd ones.
 using QuantizedInput = int16_t;
 constexpr bool HAS_ZERO_POINT_128 = false;
 inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) {
@@ -284,19 +284,20 @@ inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) {
   m == ALL_LANES ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), packed) : store_prefix(y, m, packed);
 }
 
-// Adds the products of four such numbers and eight groups of four signed bytes to `sum`. They never exceed 32 bits.
-inline __m256i dot_i8_quads(__m256i sum, __m256i even_bytes, __m256i odd_bytes, __m256i weights) {
+// Accumulates the dot products of one k-group of x, broadcast, and eight k-groups of signed bytes in `sum`. They never
+// exceed 32 bits.
+inline __m256i dot_i8_quads(__m256i sum, __m256i even_x, __m256i odd_x, __m256i weights) {
   const __m256i upper = _mm256_srai_epi16(_mm256_slli_epi16(weights, 8), 8), lower = _mm256_srai_epi16(weights, 8);
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even_bytes, upper));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd_bytes, lower));
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even_x, upper));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd_x, lower));
 }
 inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
   const auto* pairs = reinterpret_cast<const float*>(x);  // a broadcast load needs no shuffle
-  const __m256i even_bytes = _mm256_castps_si256(_mm256_broadcast_ss(pairs));
-  const __m256i odd_bytes = _mm256_castps_si256(_mm256_broadcast_ss(pairs + 1));
+  const __m256i even_x = _mm256_castps_si256(_mm256_broadcast_ss(pairs));
+  const __m256i odd_x = _mm256_castps_si256(_mm256_broadcast_ss(pairs + 1));
   const VecI32 weights = load_i32(w);
-  return {dot_i8_quads(sum.low, even_bytes, odd_bytes, weights.low),
-          dot_i8_quads(sum.high, even_bytes, odd_bytes, weights.high)};
+  return {dot_i8_quads(sum.low, even_x, odd_x, weights.low),
+          dot_i8_quads(sum.high, even_x, odd_x, weights.high)};
 }
 
 // Transposes a matrix of 8 x 8.
@@ -318,7 +319,7 @@ inline void transpose(__m256i (&r)[8]) {
   for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
 
-// Transposes: vector i of the result holds element i of each vector.
+// Transposes a matrix of 16 x 16.
 inline void transpose(VecI32 (&r)[16]) {
   __m256i quadrants[2][2][8];  // by row and column
   for (int i = 0; i < 16; ++i) {

@@ -1,4 +1,4 @@
-// Vectors of sixteen numbers in one register: AVX-512 with VNNI and bfloat16.
+// Vectors of sixteen lanes in one register: AVX-512 with VNNI and bfloat16.
 #pragma once
 #include "compiler.h"
 #ifdef TRANSFORMER_AMX
@@ -13,14 +13,14 @@
 
 namespace transformer {
 
-constexpr int ACCUMULATOR_REGISTERS = 24;  // for accumulators, of 32 registers
-constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 24;  // if factors are unpacked first
+constexpr int ACCUMULATOR_REGISTERS = 24;  // of 32 registers
+constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 24;  // if operands must be unpacked first
 constexpr int REGISTERS_PER_VECTOR = 1;
-constexpr long COLUMN_BLOCK = 64;        // contiguous columns of a packed weight
-constexpr long KC = 512;       // length of a part of the inner axis, whose panel stays in the L2 cache
-constexpr long MIN_MC = 48;        // minimum number of rows in a group, if there are enough
-constexpr long L2_BLOCK_BYTES = 576 << 10;  // maximum size of a larger group, which stays in the L2 cache
-constexpr bool HAS_BF16_DOT = true;  // whether an instruction multiplies pairs of bfloat16
+constexpr long COLUMN_BLOCK = 64;        // columns per block of a packed weight
+constexpr long KC = 512;       // k-groups per block of K, whose panel stays in the L2 cache
+constexpr long MIN_MC = 48;        // minimum number of rows per block, if there are enough
+constexpr long L2_BLOCK_BYTES = 576 << 10;  // maximum size of a larger block of rows, which stays in the L2 cache
+constexpr bool HAS_BF16_DOT = true;  // whether there is a dot product of bfloat16 pairs
 constexpr bool READS_A_IN_PLACE = true;
 
 using VecF32 = __m512;
@@ -67,12 +67,12 @@ inline Mask movemask(VecMask mask) { return mask; }
 inline VecF32 select(VecMask mask, VecF32 yes, VecF32 no) { return _mm512_mask_mov_ps(no, mask, yes); }
 inline VecF32 maskz(VecMask mask, VecF32 x) { return _mm512_maskz_mov_ps(mask, x); }  // 0 elsewhere
 
-// Returns which of the bytes selected by m are true.
+// Loads the booleans selected by m as a mask.
 inline Mask load_bool_mask(const bool* x, Mask m) {
   return m & _mm_test_epi8_mask(_mm_maskz_loadu_epi8(m, x), _mm_set1_epi8(-1));
 }
 
-// Stores the sums of four vectors contiguously.
+// Horizontal sums of four vectors, stored contiguously.
 inline void store_reduce_add4(float* y, VecF32 a, VecF32 b, VecF32 c, VecF32 d) {
   const VecF32 ab = _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b);
   const VecF32 cd = _mm512_unpacklo_ps(c, d) + _mm512_unpackhi_ps(c, d);
@@ -104,7 +104,7 @@ inline VecI32 shift_right(VecI32 x, int n) { return _mm512_srli_epi32(x, n); }
 inline VecMask cmp_ge(VecI32 a, VecI32 b) { return _mm512_cmpge_epu32_mask(a, b); }  // for non-negative numbers
 inline void store_saturated_i8(int8_t* y, Mask m, VecI32 v) { _mm_mask_storeu_epi8(y, m, _mm512_cvtsepi32_epi8(v)); }
 
-// The upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
+// Upper and lower 32 bits of the 64-bit products of lanes. All lanes of b are equal.
 inline void mul_hi_lo_u32(VecI32 a, VecI32 b, VecI32& high, VecI32& low) {
   const VecI32 even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
   high = _mm512_mask_mov_epi32(_mm512_srli_epi64(even, 32), 0xaaaa, odd);
@@ -118,21 +118,21 @@ inline void store(uint16_t* y, Mask m, VecF32 v) {
   _mm256_mask_storeu_epi16(y, m, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 
-// Converts numbers to bfloat16, one per lane.
+// Converts to bfloat16, one per 32-bit lane.
 inline VecI32 to_bf16_bits(VecF32 x) { return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x))); }
 
-// Converts numbers to pairs of bfloat16: first those of `first`, then those of `second`.
+// Converts two vectors to 32 contiguous bfloat16.
 inline VecI32 to_bf16_pairs(VecF32 first, VecF32 second) {
   return reinterpret_cast<VecI32>(_mm512_cvtne2ps_pbh(second, first));
 }
 
-// Loads up to sixteen contiguous pairs of bfloat16, from n numbers.
+// Loads up to sixteen contiguous pairs of bfloat16, of n elements.
 inline VecI32 load_bf16_pairs(const uint16_t* x, long n) {
   const __mmask32 m = n >= 32 ? 0xffffffffu : (1u << n) - 1;
   return _mm512_maskz_loadu_epi16(m, x);
 }
 
-// Pairs each number of the first row with the number below it in the second row.
+// Interleaves two rows of sixteen bfloat16: pairs of vertical neighbours.
 inline VecI32 interleave_bf16_rows(const uint16_t* first, const uint16_t* second) {
   alignas(64) static constexpr auto permutation = [] {
     struct { uint16_t indices[32]; } table{};
@@ -145,7 +145,7 @@ inline VecI32 interleave_bf16_rows(const uint16_t* first, const uint16_t* second
   return _mm512_permutexvar_epi16(_mm512_load_si512(permutation.indices), joined);
 }
 
-// Same for 32 numbers of each row.
+// Same for 32 columns.
 inline void interleave_bf16_rows(const uint16_t* first, const uint16_t* second, VecI32& low, VecI32& high) {
   alignas(64) static constexpr auto permutation = [] {
     struct { uint16_t low[32], high[32]; } table{};
@@ -160,33 +160,33 @@ inline void interleave_bf16_rows(const uint16_t* first, const uint16_t* second, 
   high = _mm512_permutex2var_epi16(row_0, _mm512_load_si512(permutation.high), row_1);
 }
 
-// Adds the products of sixteen pairs of bfloat16 and sixteen other pairs to `sum`.
+// Accumulates the dot products of sixteen pairs of bfloat16 in `sum`.
 inline VecF32 dot_bf16_pairs(VecF32 sum, VecI32 a, VecI32 b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// Same for one pair, which is multiplied by sixteen pairs.
+// Same with one pair broadcast to all lanes.
 inline VecF32 dot_bf16_pairs(VecF32 sum, const void* pair, VecI32 pairs) {
   int32_t joined;
   std::memcpy(&joined, pair, 4);
   return dot_bf16_pairs(sum, broadcast_i32(joined), pairs);
 }
 
-// Operand format of quantized rows: bytes with an offset of 128.
+// Type of quantized inputs: unsigned bytes with the zero point 128, for VNNI.
 using QuantizedInput = uint8_t;
 constexpr bool HAS_ZERO_POINT_128 = true;
 inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) {
   _mm_mask_storeu_epi8(y, m, _mm512_cvtepi32_epi8(add_i32(v, broadcast_i32(128))));
 }
 
-// Adds the products of four bytes and sixteen groups of four signed bytes to `sum`.
+// Accumulates the dot products of one k-group of x, broadcast, and sixteen k-groups of signed bytes in `sum`.
 inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
   int32_t quad;
   std::memcpy(&quad, x, 4);
   return _mm512_dpbusd_epi32(sum, broadcast_i32(quad), load_i32(w));
 }
 
-// Transposes: vector i of the result holds element i of each vector.
+// Transposes a matrix of 16 x 16.
 inline void transpose(VecI32 (&r)[16]) {
   VecI32 t[16];
   for (int i = 0; i < 16; i += 2) {

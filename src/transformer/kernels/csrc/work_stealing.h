@@ -1,4 +1,4 @@
-// Work sharing between threads. Each thread processes the tasks of its own part in order, and then takes remaining
+// Parallel loops with work stealing. Each thread processes the tasks of its own part in order, and then steals remaining
 // tasks of other threads, because cores are not equally fast. If tasks are rows, a thread usually finds the results of
 // earlier operations on these rows in its own caches; caches of other cores may be as slow as memory.
 #pragma once
@@ -10,29 +10,29 @@
 
 namespace transformer {
 
-// One of the threads.
+// A thread of a parallel region.
 class Thread {
  public:
-  // Number of tasks of a part that have been taken and, in the upper half, the number of the parallel section.
+  // Lower half: number of claimed tasks of a part. Upper half: number of the loop, which makes resetting unnecessary.
   struct alignas(64) Counter {
     uint64_t value;
   };
 
-  Thread() = default;  // alone
+  Thread() = default;  // a single thread
   Thread(long n_threads, long index, Counter* counter) : n_threads(n_threads), index(index), counters_(counter) {}
 
-  const long n_threads = 1, index = 0;  // number of threads and index of this one
+  const long n_threads = 1, index = 0;  // number of threads, and index of this one
 
   long first_task(long part, long tasks) const { return tasks * part / n_threads; }
 
-  // Calls `work` with each task. Short tasks are taken several at a time: half of those that remain in a part.
+  // Calls `work` with each task. If `is_fine_grained`, half of the remaining tasks of a part are claimed at a time.
   template <typename Work>
   void for_each_task(long tasks, Work work, bool is_fine_grained = false) const {
     for_each_task_of_parts([=](long part) { return first_task(part + 1, tasks) - first_task(part, tasks); },
                 [&](long part, long i) { work(first_task(part, tasks) + i); }, is_fine_grained);
   }
 
-  // Calls `work` with a part and a range of its `size` tasks.
+  // Calls `work` with each part and each index of its `size(part)` tasks.
   template <typename Size, typename Work>
   void for_each_task_of_parts(Size size, Work work, bool is_fine_grained = false) const {
     ++section_;
@@ -57,7 +57,7 @@ class Thread {
   bool claim(uint64_t& counter, long size, bool is_fine_grained, long& first, long& end) const {
     uint64_t expected = __atomic_load_n(&counter, __ATOMIC_RELAXED);
     do {
-      if (expected >> 32 > section_) return false;  // all tasks of this section have been taken
+      if (expected >> 32 > section_) return false;  // all tasks of this loop have been claimed
       first = expected >> 32 == section_ ? static_cast<uint32_t>(expected) : 0;
       if (first >= size) return false;
       end = first + (is_fine_grained ? (size - first + 1) / 2 : 1);
@@ -70,7 +70,7 @@ class Thread {
   mutable uint64_t section_ = 0;
 };
 
-// Calls `work` in each of several threads.
+// Runs `work` once in each thread.
 template <typename Work>
 void parallel_region(int threads, Work work) {
   if (threads <= 1) return work(Thread());  // avoids teams of one thread, which attention would create by the thousand
@@ -80,7 +80,7 @@ void parallel_region(int threads, Work work) {
   work(Thread(omp_get_num_threads(), omp_get_thread_num(), counter));
 }
 
-// Shares short tasks among threads.
+// Runs fine-grained tasks on several threads.
 template <typename Work>
 void parallel_for(long tasks, int threads, Work work) {
   parallel_region(threads, [&](const Thread& thread) { thread.for_each_task(tasks, work, true); });
