@@ -38,8 +38,8 @@ inline VecF32 gelu(VecF32 y) { return y * normal_cdf(y, gaussian(y)); }
 inline VecF32 gelu_tanh(VecF32 y) { return y * normal_cdf_tanh(y); }
 
 // Approximations for results that are rounded to bfloat16: relative error 1.8e-3, or absolute error 1e-8 for y < -6,
-// which is less than the rounding error. The normal distribution function is approximated by 1 / (1 + 2^(y p(y^2))), where
-// p is the minimax polynomial of degree 4.
+// which is less than the rounding error. The normal distribution function is approximated by 1 / (1 + 2^(y p(y^2))),
+// where p is the minimax polynomial of degree 4.
 inline VecF32 approx_logistic_exp2(VecF32 x) {
   const VecF32 limit = broadcast(200.0f);  // 2^200 is infinite, so that the result is 0
   // This operand order preserves NaN.

@@ -10,7 +10,7 @@ namespace transformer {
 
 extern bool amx_enabled;  // whether the processor supports AMX and Linux permits its use
 
-constexpr long TILE_K_GROUPS = 16;  // k-groups (four bytes: two bfloat16 or four int8) per tile row
+constexpr long TILE_K_GROUPS = 16;               // k-groups (four bytes: two bfloat16 or four int8) per tile row
 enum class TileType { int8, bfloat16, bf16x3 };  // bf16x3: float32 split into three terms, see bf16x3.h
 constexpr long AMX_MR = 32, AMX_NR_VECTORS = 2;  // register block: 2 x 2 tiles of accumulators
 
@@ -82,19 +82,19 @@ inline void AmxTiles::configure(long rows) {
 }
 
 // These are macros, because tile numbers are immediate operands of the instructions.
-#define ADD_PRODUCT(sums, a, b)      \
-  do {                               \
-    if (type == TileType::int8)    \
-      _tile_dpbusd(sums, a, b);      \
-    else                             \
-      _tile_dpbf16ps(sums, a, b);    \
+#define ADD_PRODUCT(sums, a, b)   \
+  do {                            \
+    if (type == TileType::int8)   \
+      _tile_dpbusd(sums, a, b);   \
+    else                          \
+      _tile_dpbf16ps(sums, a, b); \
   } while (false)
 
-#define LOAD(tile, address, stride, resident)       \
-  do {                                        \
+#define LOAD(tile, address, stride, resident)    \
+  do {                                           \
     if (resident)                                \
       _tile_loadd(tile, address, stride);        \
-    else                                      \
+    else                                         \
       _tile_stream_loadd(tile, address, stride); \
   } while (false)
 
@@ -159,16 +159,19 @@ void AmxTiles::multiply_tiles(const TileOperands& f, char* sums, long stride, co
 #undef LOAD
 
 template <TileType type, typename Overlapped>
-void AmxTiles::multiply(const TileOperands& f, long rows, long vectors, void* sums, long stride, const Overlapped& overlapped) {
+void AmxTiles::multiply(const TileOperands& f, long rows, long vectors, void* sums, long stride,
+                        const Overlapped& overlapped) {
   configure(rows);
   auto* dst = static_cast<char*>(sums);
   const auto multiply = [&](auto resident) {
     constexpr bool b_is_resident = resident;
     const bool has_two_columns = vectors > 1;
     if (rows > 16)
-      has_two_columns ? multiply_tiles<type, b_is_resident, 2, 2>(f, dst, stride, overlapped) : multiply_tiles<type, b_is_resident, 2, 1>(f, dst, stride, overlapped);
+      has_two_columns ? multiply_tiles<type, b_is_resident, 2, 2>(f, dst, stride, overlapped)
+                      : multiply_tiles<type, b_is_resident, 2, 1>(f, dst, stride, overlapped);
     else
-      has_two_columns ? multiply_tiles<type, b_is_resident, 1, 2>(f, dst, stride, overlapped) : multiply_tiles<type, b_is_resident, 1, 1>(f, dst, stride, overlapped);
+      has_two_columns ? multiply_tiles<type, b_is_resident, 1, 2>(f, dst, stride, overlapped)
+                      : multiply_tiles<type, b_is_resident, 1, 1>(f, dst, stride, overlapped);
   };
   f.b_is_resident ? multiply(std::true_type()) : multiply(std::false_type());
 }

@@ -26,18 +26,21 @@ struct NextHead {
 };
 
 // Attention of R queries of one head. A query has V vectors, and the last one is partial unless `is_vector_aligned`:
-// loads without masks take half the time. Keys and values are loaded once for all queries. The result of a query does not depend on
-// the others. Rows of `weights` are `weights_stride` apart and padded to the next whole vector.
+// loads without masks take half the time. Keys and values are loaded once for all queries. The result of a query does
+// not depend on the others. Rows of `weights` are `weights_stride` apart and padded to the next whole vector.
 template <typename T, int V, bool is_vector_aligned, int R>
-void attend_queries(const Attention& a, long b, NextHead next_head, const float* query, const T* keys, const T* values, const bool* mask,
-            long positions, float* weights, long weights_stride, float* out) {
+void attend_queries(const Attention& a, long b, NextHead next_head, const float* query, const T* keys, const T* values,
+                    const bool* mask, long positions, float* weights, long weights_stride, float* out) {
   const int32_t* cache_indirection = a.cache_indirection ? a.cache_indirection + b * a.indirection_stride : nullptr;
   const auto cache_row = [=](long s) { return cache_indirection ? cache_indirection[s] : b; };
   const Mask last_vector_mask = tail_mask(a.width - (V - 1) * LANES);
-  const auto vector_mask = [last_vector_mask](int v) { return !is_vector_aligned && v == V - 1 ? last_vector_mask : static_cast<Mask>(0xffff); };
+  const auto vector_mask = [last_vector_mask](int v) {
+    return !is_vector_aligned && v == V - 1 ? last_vector_mask : static_cast<Mask>(0xffff);
+  };
   VecF32 q[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) q[r][v] = load(query + r * a.query_stride + v * LANES, vector_mask(v)) * broadcast(a.scale);
+    for (int v = 0; v < V; ++v)
+      q[r][v] = load(query + r * a.query_stride + v * LANES, vector_mask(v)) * broadcast(a.scale);
   for (long s = 0; s < positions; s += 4) {
     VecF32 dots[R][4];
 #pragma GCC unroll 4
@@ -75,7 +78,8 @@ void attend_queries(const Attention& a, long b, NextHead next_head, const float*
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < VECTORS_PER_PASS && first + v < V; ++v)
-        store(out + r * a.heads * a.width + (first + v) * LANES, vector_mask(first + v), sums[r][v] * broadcast(normalizers[r]));
+        store(out + r * a.heads * a.width + (first + v) * LANES, vector_mask(first + v),
+              sums[r][v] * broadcast(normalizers[r]));
   }
 }
 
@@ -97,9 +101,17 @@ void attend_heads(const Attention& a, int threads) {
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
         switch (n) {
-          case 1: attend_queries<T, V, is_vector_aligned, 1>(a, b, next_head, query, head_keys, head_values, mask, positions, weights, weights_stride, out); break;
-          case 2: attend_queries<T, V, is_vector_aligned, 2>(a, b, next_head, query, head_keys, head_values, mask, positions, weights, weights_stride, out); break;
-          default: attend_queries<T, V, is_vector_aligned, MAX_QUERIES>(a, b, next_head, query, head_keys, head_values, mask, positions, weights, weights_stride, out);
+          case 1:
+            attend_queries<T, V, is_vector_aligned, 1>(a, b, next_head, query, head_keys, head_values, mask, positions,
+                                                       weights, weights_stride, out);
+            break;
+          case 2:
+            attend_queries<T, V, is_vector_aligned, 2>(a, b, next_head, query, head_keys, head_values, mask, positions,
+                                                       weights, weights_stride, out);
+            break;
+          default:
+            attend_queries<T, V, is_vector_aligned, MAX_QUERIES>(a, b, next_head, query, head_keys, head_values, mask,
+                                                                 positions, weights, weights_stride, out);
         }
       }
     }
@@ -135,9 +147,9 @@ extern "C" void transformer_attention(const transformer::Attention* a, int threa
 }
 
 // Writes the key or value of one new position per row into a cache; row b is written at `positions[b]`.
-extern "C" void transformer_append_to_cache(const float* values, long stride, void* cache, long rows, long heads, long width,
-                                     long row_stride, long head_stride, long position_stride, const int64_t* positions,
-                                     int is_bfloat16) {
+extern "C" void transformer_append_to_cache(const float* values, long stride, void* cache, long rows, long heads,
+                                            long width, long row_stride, long head_stride, long position_stride,
+                                            const int64_t* positions, int is_bfloat16) {
   using namespace transformer;
   for (long b = 0; b < rows; ++b)
     for (long h = 0; h < heads; ++h) {
@@ -155,7 +167,7 @@ extern "C" void transformer_append_to_cache(const float* values, long stride, vo
 // Copies row `rows[i]` of a cache to row i in place, for i < count: the first `bytes` bytes of every head. Indices may
 // repeat. A row is overwritten only once all copies of it have been made. Cycles are resolved with one temporary row.
 extern "C" void transformer_reorder_cache(char* cache, long n_rows, const int64_t* rows, long count, long heads,
-                                    long row_bytes, long head_bytes, long bytes) {
+                                          long row_bytes, long head_bytes, long bytes) {
   const auto copy = [=](const char* src, char* dst, long src_head_stride, long dst_head_stride) {
     for (long h = 0; h < heads; ++h) std::memcpy(dst + h * dst_head_stride, src + h * src_head_stride, bytes);
   };

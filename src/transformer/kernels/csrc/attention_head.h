@@ -44,9 +44,7 @@ struct Head {
     dropout<T, T>(nullptr, weights<T>(), n, dropped, {a.seed, a.levels}, index * ((n + MASK_BLOCK - 1) / MASK_BLOCK));
     return dropped;
   }
-  const bool* mask(long query) const {
-    return a.mask ? a.mask + batch * a.mask_batch + query * a.mask_query : nullptr;
-  }
+  const bool* mask(long query) const { return a.mask ? a.mask + batch * a.mask_batch + query * a.mask_query : nullptr; }
 };
 
 // softmax(scale * scores) of one row; zeros if all positions are masked.
@@ -69,8 +67,7 @@ void softmax(float* scores, const bool* mask, float scale, long n, T* weights) {
   }
   const float sum = reduce_add(exp_sum);
   const VecF32 factor = broadcast(sum == 0 ? 0.0f : 1.0f / sum);
-  for (long s = 0; s < n; s += LANES)
-    store(weights + s, tail_mask(round_up_to_even(n) - s), load(scores + s) * factor);
+  for (long s = 0; s < n; s += LANES) store(weights + s, tail_mask(round_up_to_even(n) - s), load(scores + s) * factor);
 }
 
 // The gradient of the scores: scale * (u du - w * sum of u du), with weights w, weights after dropout u, and the

@@ -47,7 +47,8 @@ Row<T> softmax(T* row, float* e, long size, long label, float epsilon, long next
   }
   const float label_logit = reduce_add(load(row + label, tail_mask(1)));
   const double sum = reduce_add(exp_sum), log_z = row_max + std::log(sum), unsmoothed = log_z - label_logit;
-  return {row, e, sum, log_z, {(1 - epsilon) * unsmoothed + epsilon * (log_z - reduce_add(logit_sum) / size), unsmoothed}};
+  return {
+      row, e, sum, log_z, {(1 - epsilon) * unsmoothed + epsilon * (log_z - reduce_add(logit_sum) / size), unsmoothed}};
 }
 
 // Overwrites logits with softmax minus target.
@@ -68,7 +69,8 @@ void to_gradient(const Row<T>& row, long size, long label, float epsilon) {
 // logits of p is (p (r - KL(p || q)) + p - q) / 2; for the logits of q, p and q are exchanged.
 template <typename T>
 void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon, float weight) {
-  const VecF32 inverse_a = broadcast(static_cast<float>(1 / a.sum)), inverse_b = broadcast(static_cast<float>(1 / b.sum));
+  const VecF32 inverse_a = broadcast(static_cast<float>(1 / a.sum)),
+               inverse_b = broadcast(static_cast<float>(1 / b.sum));
   const VecF32 shift = broadcast(static_cast<float>(a.log_z - b.log_z));
   VecF32 kl_a_sums = broadcast(0.0f), kl_b_sums = broadcast(0.0f);
   for (long j = 0; j < size; j += LANES) {
@@ -101,7 +103,7 @@ void pair_to_gradient(Row<T>& a, Row<T>& b, long size, long label, float epsilon
 
 template <typename T>
 void rows_to_gradient(T* logits, long stride, const int64_t* labels, long rows, long size, float epsilon, float weight,
-                     double* losses, int threads) {
+                      double* losses, int threads) {
   const long rows_per_task = weight > 0 ? 2 : 1, next = rows_per_task * stride;
   parallel_for((rows + rows_per_task - 1) / rows_per_task, threads, [=](long task) {
     const long i = task * rows_per_task;
@@ -124,8 +126,7 @@ void rows_to_gradient(T* logits, long stride, const int64_t* labels, long rows, 
 // If `weight` is positive, rows 2i and 2i + 1 are two predictions of one label. Returns 1 and changes nothing if a
 // label is out of range.
 extern "C" int transformer_cross_entropy(void* logits, long stride, const int64_t* labels, long rows, long size,
-                                         float epsilon, float weight, int is_bfloat16, double* losses,
-                                         int threads) {
+                                         float epsilon, float weight, int is_bfloat16, double* losses, int threads) {
   using namespace transformer;
   if (std::any_of(labels, labels + rows, [size](int64_t label) { return label < 0 || label >= size; })) return 1;
   if (is_bfloat16)

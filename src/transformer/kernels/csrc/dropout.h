@@ -18,12 +18,12 @@ struct Dropout {
 
 constexpr long MASK_BLOCK = 8 * LANES;  // elements per block of the mask
 
-// Draws the mask of elements MASK_BLOCK block to MASK_BLOCK (block + 1) - 1. The counter of lane l is 16 block + l. Each
-// of its four 32-bit outputs decides on element l of two vectors; the lower half belongs to the first one.
+// Draws the mask of elements MASK_BLOCK block to MASK_BLOCK (block + 1) - 1. The counter of lane l is 16 block + l.
+// Each of its four 32-bit outputs decides on element l of two vectors; the lower half belongs to the first one.
 inline void draw_mask(const Dropout& d, long block, VecMask (&kept)[MASK_BLOCK / LANES]) {
   const uint64_t first_counter = static_cast<uint64_t>(block) * LANES;
-  VecI32 c[4] = {add_i32(broadcast_i32(static_cast<int>(first_counter)), iota()), broadcast_i32(static_cast<int>(first_counter >> 32)),
-               broadcast_i32(0), broadcast_i32(0)};
+  VecI32 c[4] = {add_i32(broadcast_i32(static_cast<int>(first_counter)), iota()),
+                 broadcast_i32(static_cast<int>(first_counter >> 32)), broadcast_i32(0), broadcast_i32(0)};
   uint32_t key[2] = {static_cast<uint32_t>(d.seed), static_cast<uint32_t>(d.seed >> 32)};
   for (int round = 0; round < 10; ++round) {
     VecI32 high[2], low[2];

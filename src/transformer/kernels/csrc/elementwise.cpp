@@ -36,7 +36,7 @@ void dropout_all(const void* x, const void* y, long n, void* out, const Dropout&
     const long start = block * BLOCK;
     const Out* residual = x ? static_cast<const Out*>(x) + start : nullptr;
     dropout(residual, static_cast<const Y*>(y) + start, std::min(BLOCK, n - start), static_cast<Out*>(out) + start, d,
-             start / MASK_BLOCK);
+            start / MASK_BLOCK);
   });
 }
 
@@ -73,12 +73,13 @@ double sum_of_squares(const float* x, long n) {
 }  // namespace transformer
 
 // GELU of x, and its derivatives if `derivatives` is not null. `out` may be x.
-extern "C" void transformer_gelu(const void* x, long n, void* out, void* derivatives, int is_tanh_approximation, int is_bfloat16,
-                                 int threads) {
+extern "C" void transformer_gelu(const void* x, long n, void* out, void* derivatives, int is_tanh_approximation,
+                                 int is_bfloat16, int threads) {
   using namespace transformer;
   const auto run = [=](auto type) {
     using T = decltype(type);
-    const auto kernel = is_tanh_approximation ? apply<T, gelu_tanh, gelu_tanh_with_derivative> : apply<T, gelu, gelu_with_derivative>;
+    const auto kernel =
+        is_tanh_approximation ? apply<T, gelu_tanh, gelu_tanh_with_derivative> : apply<T, gelu, gelu_with_derivative>;
     kernel(static_cast<const T*>(x), n, static_cast<T*>(out), static_cast<T*>(derivatives), threads);
   };
   is_bfloat16 ? run(uint16_t()) : run(float());
@@ -86,16 +87,16 @@ extern "C" void transformer_gelu(const void* x, long n, void* out, void* derivat
 
 // out = x + dropout(y), or dropout(y) if x is null; x has the type of `out`. The dropout probability is levels / 65536.
 extern "C" void transformer_dropout(const void* x, const void* y, long n, void* out, int y_is_bfloat16,
-                                     int out_is_bfloat16, int levels, uint64_t seed, int threads) {
+                                    int out_is_bfloat16, int levels, uint64_t seed, int threads) {
   using namespace transformer;
   using BF16 = uint16_t;
   const auto kernel = y_is_bfloat16 ? (out_is_bfloat16 ? dropout_all<BF16, BF16> : dropout_all<BF16, float>)
-                                  : (out_is_bfloat16 ? dropout_all<float, BF16> : dropout_all<float, float>);
+                                    : (out_is_bfloat16 ? dropout_all<float, BF16> : dropout_all<float, float>);
   kernel(x, y, n, out, {seed, levels}, threads);
 }
 
-extern "C" void transformer_column_sums(const void* x, long stride, long rows, long columns, float* out, int is_bfloat16,
-                                        int threads) {
+extern "C" void transformer_column_sums(const void* x, long stride, long rows, long columns, float* out,
+                                        int is_bfloat16, int threads) {
   using namespace transformer;
   if (is_bfloat16)
     sum_columns(static_cast<const uint16_t*>(x), stride, rows, columns, out, threads);
@@ -107,7 +108,7 @@ extern "C" void transformer_column_sums(const void* x, long stride, long rows, l
 extern "C" double transformer_sum_of_squares(const float* const* vectors, const long* sizes, long n, int threads) {
   using namespace transformer;
   struct Block {
-    const float* from;
+    const float* values;
     long size;
   };
   long blocks = 0;
@@ -116,7 +117,7 @@ extern "C" double transformer_sum_of_squares(const float* const* vectors, const 
   for (long i = 0, next = 0; i < n; ++i)
     for (long start = 0; start < sizes[i]; start += BLOCK)
       tasks[next++] = {vectors[i] + start, std::min(BLOCK, sizes[i] - start)};
-  double* parts = scratch<double, 13>(blocks);
-  parallel_for(blocks, threads, [=](long i) { parts[i] = sum_of_squares(tasks[i].from, tasks[i].size); });
-  return std::accumulate(parts, parts + blocks, 0.0);
+  double* block_sums = scratch<double, 13>(blocks);
+  parallel_for(blocks, threads, [=](long i) { block_sums[i] = sum_of_squares(tasks[i].values, tasks[i].size); });
+  return std::accumulate(block_sums, block_sums + blocks, 0.0);
 }

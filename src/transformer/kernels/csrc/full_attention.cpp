@@ -68,7 +68,8 @@ void attend_rows(const Attention& a, long b, long t, const float* query, const f
   float normalizers[R];
   for (int r = 0; r < R; ++r) {
     for (long s = 0; s < positions; s += LANES)
-      store(weights + r * weights_stride + s, 0xffff, load(weights + r * weights_stride + s, 0xffff) * broadcast(a.scale));
+      store(weights + r * weights_stride + s, 0xffff,
+            load(weights + r * weights_stride + s, 0xffff) * broadcast(a.scale));
     normalizers[r] = exponentiate(weights + r * weights_stride, positions, mask ? mask + r * a.mask_query : nullptr);
   }
   multiply<R>(weights, weights_stride, positions, values, a.width, padded, NR, sums, padded + NR);
@@ -91,13 +92,15 @@ void attend_f32(const Attention& a, int threads) {
       const float* head_values = values + b * a.value_batch + h * a.value_head;
       for (long s = 0; s < a.positions; ++s)
         for (long e = 0; e < padded; e += LANES)
-          store(packed_values + s * padded + e, 0xffff, load(head_values + s * a.value_stride + e, tail_mask(std::max(0L, a.width - e))));
+          store(packed_values + s * padded + e, 0xffff,
+                load(head_values + s * a.value_stride + e, tail_mask(std::max(0L, a.width - e))));
       const long n_blocks = (a.queries + MR - 1) / MR;
       for (long block = 0, t = 0; block < n_blocks; ++block) {
         const long n = (a.queries - t + n_blocks - block - 1) / (n_blocks - block);  // blocks of similar size
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
-        dispatch_rows(n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, packed_keys, packed_values, out); });
+        dispatch_rows(
+            n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, packed_keys, packed_values, out); });
         t += n;
       }
     }
@@ -109,9 +112,14 @@ template <typename T>
 class Bf16Attention {
  public:
   explicit Bf16Attention(const Attention& a)
-      : a_(a), padded_positions_(round_up(a.positions, K_PER_STEP)), padded_width_(round_up(a.width, K_PER_STEP)), keys_(scratch<int32_t, 4>(padded_width_ / 2 * padded_positions_)),
-        values_(scratch<int32_t, 5>(padded_positions_ / 2 * padded_width_)), queries_(scratch<int32_t, 6>(ROWS * padded_width_ / 2)),
-        weights_(scratch<int32_t, 7>(ROWS * padded_positions_ / 2)), scores_(scratch<float, 8>(ROWS * padded_positions_)),
+      : a_(a),
+        padded_positions_(round_up(a.positions, K_PER_STEP)),
+        padded_width_(round_up(a.width, K_PER_STEP)),
+        keys_(scratch<int32_t, 4>(padded_width_ / 2 * padded_positions_)),
+        values_(scratch<int32_t, 5>(padded_positions_ / 2 * padded_width_)),
+        queries_(scratch<int32_t, 6>(ROWS * padded_width_ / 2)),
+        weights_(scratch<int32_t, 7>(ROWS * padded_positions_ / 2)),
+        scores_(scratch<float, 8>(ROWS * padded_positions_)),
         sums_(scratch<float, 9>(ROWS * padded_width_)) {}
 
   void attend(long b, long h) {
@@ -123,7 +131,8 @@ class Bf16Attention {
       const long rows = std::min(ROWS, a_.queries - t);
       const bool* block_mask = mask ? mask + t * a_.mask_query : nullptr;
       pack_queries(static_cast<const T*>(a_.query) + b * a_.query_batch + t * a_.query_stride + h * a_.width, rows);
-      attend_rows(block_mask, rows, attended_length(a_, block_mask, rows, max_positions), static_cast<T*>(a_.out) + ((b * a_.queries + t) * a_.heads + h) * a_.width);
+      attend_rows(block_mask, rows, attended_length(a_, block_mask, rows, max_positions),
+                  static_cast<T*>(a_.out) + ((b * a_.queries + t) * a_.heads + h) * a_.width);
     }
   }
 
@@ -134,7 +143,9 @@ class Bf16Attention {
 
   static long round_up(long n, long size) { return std::max(1L, (n + size - 1) / size) * size; }
   Mask element_mask(long e) const { return tail_mask(std::max(0L, a_.width - e)); }
-  VecI32 load_pairs(const float* row, long e) const { return to_bf16_pairs(load(row + e, element_mask(e)), load(row + e + LANES, element_mask(e + LANES))); }
+  VecI32 load_pairs(const float* row, long e) const {
+    return to_bf16_pairs(load(row + e, element_mask(e)), load(row + e + LANES, element_mask(e + LANES)));
+  }
   VecI32 load_pairs(const uint16_t* row, long e) const { return load_bf16_pairs(row + e, a_.width - e); }
   VecI32 load_bits(const float* row, long e) const { return to_bf16_bits(load(row + e, element_mask(e))); }
   VecI32 load_bits(const uint16_t* row, long e) const { return load_bf16_bits(row + e, element_mask(e)); }
@@ -170,13 +181,14 @@ class Bf16Attention {
 
   // Multiplies `rows` rows of x, `k_groups` pairs long, by `columns` columns of as many pairs, `stride` apart. Rows of
   // sums are `sums_stride` apart. AMX multiplies all ROWS rows; those beyond `rows` hold the remains of earlier ones.
-  void multiply(const int32_t* x, long rows, long k_groups, const int32_t* columns_data, long columns, long stride, float* sums, long sums_stride,
-                bool y_is_resident, long x_stride) {
+  void multiply(const int32_t* x, long rows, long k_groups, const int32_t* columns_data, long columns, long stride,
+                float* sums, long sums_stride, bool y_is_resident, long x_stride) {
     if (amx_enabled) {
       for (long v = 0; v < columns; v += COLUMNS)
-        tiles_.multiply<TileType::bfloat16>({reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(columns_data + v), nullptr,
-                                            4 * x_stride, 4 * stride, k_groups, y_is_resident},
-                                           ROWS, AMX_NR_VECTORS, sums + v, 4 * sums_stride, [] {});
+        tiles_.multiply<TileType::bfloat16>(
+            {reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(columns_data + v), nullptr, 4 * x_stride,
+             4 * stride, k_groups, y_is_resident},
+            ROWS, AMX_NR_VECTORS, sums + v, 4 * sums_stride, [] {});
       return;
     }
     for (long r = 0; r < rows; r += MR, x += MR * x_stride, sums += MR * sums_stride)
@@ -187,16 +199,18 @@ class Bf16Attention {
 
   void attend_rows(const bool* mask, long rows, long positions, T* out) {
     const long columns = positions ? round_up(positions, COLUMNS) : 0;
-    multiply(queries_, rows, padded_width_ / 2, keys_, columns, padded_positions_, scores_, padded_positions_, false, padded_width_ / 2);
+    multiply(queries_, rows, padded_width_ / 2, keys_, columns, padded_positions_, scores_, padded_positions_, false,
+             padded_width_ / 2);
     float normalizers[ROWS];
     const bool is_unmasked = !mask || (!a_.mask_query && !std::memchr(mask, false, positions));
     for (long r = 0; r < rows; ++r) {
       const float* scores = scores_ + r * padded_positions_;
       int32_t* weights = weights_ + r * padded_positions_ / 2;
       normalizers[r] = is_unmasked ? exponentiate<false>(scores, nullptr, positions, columns, weights)
-                      : exponentiate<true>(scores, mask + r * a_.mask_query, positions, columns, weights);
+                                   : exponentiate<true>(scores, mask + r * a_.mask_query, positions, columns, weights);
     }
-    multiply(weights_, rows, columns / 2, values_, padded_width_, padded_width_, sums_, padded_width_, true, padded_positions_ / 2);
+    multiply(weights_, rows, columns / 2, values_, padded_width_, padded_width_, sums_, padded_width_, true,
+             padded_positions_ / 2);
     for (long r = 0; r < rows; ++r, out += a_.heads * a_.width)
       for (long e = 0; e < a_.width; e += LANES)
         store(out + e, tail_mask(a_.width - e), load(sums_ + r * padded_width_ + e) * broadcast(normalizers[r]));
@@ -206,16 +220,22 @@ class Bf16Attention {
   // Returns the same as `transformer::exponentiate`, for the rounded weights.
   template <bool is_masked>
   float exponentiate(const float* scores, const bool* mask, long positions, long columns, int32_t* weights) const {
-    const auto position_mask = [=](long s) { return is_masked ? load_bool_mask(mask + s, tail_mask(positions - s)) : tail_mask(positions - s); };
+    const auto position_mask = [=](long s) {
+      return is_masked ? load_bool_mask(mask + s, tail_mask(positions - s)) : tail_mask(positions - s);
+    };
     const long unmasked_positions = is_masked ? 0 : positions / LANES * LANES;
     VecF32 maxima = broadcast(NEG_INFINITY), exp_sum = broadcast(0.0f);
     for (long s = 0; s < unmasked_positions; s += LANES) maxima = max(maxima, load(scores + s));
-    for (long s = unmasked_positions; s < positions; s += LANES) maxima = max(maxima, select(position_mask(s), load(scores + s), broadcast(NEG_INFINITY)));
+    for (long s = unmasked_positions; s < positions; s += LANES)
+      maxima = max(maxima, select(position_mask(s), load(scores + s), broadcast(NEG_INFINITY)));
     const float row_max = reduce_max(maxima), log2_scale = a_.scale * 1.44269504f;
-    const VecF32 factor = broadcast(log2_scale), shift = broadcast(row_max == NEG_INFINITY ? 0.0f : -row_max * log2_scale);
+    const VecF32 factor = broadcast(log2_scale),
+                 shift = broadcast(row_max == NEG_INFINITY ? 0.0f : -row_max * log2_scale);
     const auto weight = [&](long s) {
       const VecF32 exponential = approx_exp2(fmadd(load(scores + s), factor, shift));
-      return s < unmasked_positions ? exponential : s < positions ? maskz(position_mask(s), exponential) : broadcast(0.0f);
+      return s < unmasked_positions ? exponential
+             : s < positions        ? maskz(position_mask(s), exponential)
+                                    : broadcast(0.0f);
     };
     for (long s = 0; s < columns; s += 2 * LANES) {
       const VecI32 pairs = to_bf16_pairs(weight(s), weight(s + LANES));
@@ -226,7 +246,8 @@ class Bf16Attention {
   }
 
   const Attention& a_;
-  const long padded_positions_, padded_width_;  // numbers of positions and of elements of a head, rounded up to whole tiles
+  const long padded_positions_,
+      padded_width_;  // numbers of positions and of elements of a head, rounded up to whole tiles
   int32_t *keys_, *values_, *queries_, *weights_;  // pairs of bfloat16
   float *scores_, *sums_;
   AmxTiles tiles_;
@@ -249,5 +270,5 @@ void attend_bf16(const Attention& a, int threads) {
 extern "C" void transformer_full_attention(const transformer::Attention* a, int threads) {
   using namespace transformer;
   if (a->is_bfloat16) return attend_bf16<uint16_t>(*a, threads);
-  a->allow_bf16 && HAS_BF16_DOT ? attend_bf16<float>(*a, threads) : attend_f32(*a, threads);
+  a->allow_bf16&& HAS_BF16_DOT ? attend_bf16<float>(*a, threads) : attend_f32(*a, threads);
 }

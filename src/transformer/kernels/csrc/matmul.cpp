@@ -2,15 +2,15 @@
 // change with every step.
 //
 // The micro-kernel computes an MR x NR tile of C, whose accumulators stay in registers. MR is 6. NR, the width of a
-// panel, is 64, 32 if C has no more columns, or 16 on processors with fewer registers; the last panel has as many vectors
-// as it needs. With AMX, a tile is 32 x 32. B is packed into panels: the k-groups of a panel's columns are contiguous.
-// A is read in place if its rows are suitable; otherwise the thread that multiplies its rows packs them.
+// panel, is 64, 32 if C has no more columns, or 16 on processors with fewer registers; the last panel has as many
+// vectors as it needs. With AMX, a tile is 32 x 32. B is packed into panels: the k-groups of a panel's columns are
+// contiguous. A is read in place if its rows are suitable; otherwise the thread that multiplies its rows packs them.
 //
 // A thread multiplies a block of rows (MC), which stays in its L2 cache, by all panels. If rows are read in place and
-// short, and columns are many, it instead packs its own block of columns (NC), which stays there while all rows are read.
-// K is blocked (KC), with the partial sums in the L2 cache as well. While a tile is multiplied, the memory needed next
-// is prefetched. If C is small and K is long, as in gradients of small weights, K is split among the threads and the
-// partial sums are added in order (split-K). Every element is summed in the same order for any number of threads.
+// short, and columns are many, it instead packs its own block of columns (NC), which stays there while all rows are
+// read. K is blocked (KC), with the partial sums in the L2 cache as well. While a tile is multiplied, the memory needed
+// next is prefetched. If C is small and K is long, as in gradients of small weights, K is split among the threads and
+// the partial sums are added in order (split-K). Every element is summed in the same order for any number of threads.
 //
 // AMX does not support float32. It multiplies bfloat16 so fast, though, that six products of bfloat16 terms (bf16x3)
 // take less time than one product by vector instructions, if the matrices are large enough to amortize the splitting.
@@ -26,34 +26,36 @@
 namespace transformer {
 namespace {
 
-constexpr long MAX_MC = 384;              // maximum number of rows in a block
-constexpr long BF16_PER_LINE = 2 * LANES;  
-constexpr long TASKS_PER_THREAD = 16;               // if there are enough rows
-constexpr long MIN_PANELS = 8;                  // with fewer panels, two threads should not pack the same rows
+constexpr long MAX_MC = 384;  // maximum number of rows in a block
+constexpr long BF16_PER_LINE = 2 * LANES;
+constexpr long TASKS_PER_THREAD = 16;          // if there are enough rows
+constexpr long MIN_PANELS = 8;                 // with fewer panels, two threads should not pack the same rows
 constexpr long PACK_K_GROUPS = 64;             // of a panel, packed before those of the next panel; a multiple of LANES
 constexpr long MAX_ACCUMULATED_K = 4096;       // elements along K that are summed before the sums are added to C
-constexpr long PACKED_B_BYTES = 8 << 20;           // of B, packed at a time
+constexpr long PACKED_B_BYTES = 8 << 20;       // of B, packed at a time
 constexpr long SPLIT_K_WAYS = 8;               // number of parts of K for split-K,
-constexpr long MIN_SPLIT_K = 2048;       // if K is at least this long
-constexpr long MAX_SPLIT_K_BYTES = 256 << 10;        // and C has at most this many bytes
-constexpr long MIN_PRODUCTS_PER_SPLIT = 100;  // per float32 element, from which bf16x3 pays
-constexpr long MIN_STREAMED_BYTES = 256 << 10;    // of C, for streaming stores by several threads
+constexpr long MIN_SPLIT_K = 2048;             // if K is at least this long
+constexpr long MAX_SPLIT_K_BYTES = 256 << 10;  // and C has at most this many bytes
+constexpr long MIN_PRODUCTS_PER_SPLIT = 100;   // per float32 element, from which bf16x3 pays
+constexpr long MIN_STREAMED_BYTES = 256 << 10;              // of C, for streaming stores by several threads
 constexpr long MIN_STREAMED_BYTES_OF_ONE_THREAD = 4 << 20;  // and by one thread, which may read C next
 
 // Packs `columns` columns of B, starting at `first`. If `is_k_contiguous`, each column is contiguous in memory. A task
 // packs `pack_width` columns and PACK_K_GROUPS k-groups of each. k-groups beyond K are zero.
 template <typename P>
-void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, long k_groups, long columns, long panel, long pack_width,
-             char* dst, const Thread& thread) {
+void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, long k_groups, long columns, long panel,
+            long pack_width, char* dst, const Thread& thread) {
   k_groups /= P::TERMS;
   const long n_k_blocks = ceil_div(k_groups, PACK_K_GROUPS);
   thread.for_each_task(ceil_div(columns, pack_width) * n_k_blocks, [=](long task) {
     const long column = task / n_k_blocks * pack_width, k_group = task % n_k_blocks * PACK_K_GROUPS;
     const long offset = is_k_contiguous ? (first + column) * x.stride : first + column;
-    const PackBlock block{std::min(pack_width, columns - column), panel, inner, k_groups, k_group, std::min(k_groups, k_group + PACK_K_GROUPS)};
+    const PackBlock block{std::min(pack_width, columns - column), panel, inner, k_groups, k_group,
+                          std::min(k_groups, k_group + PACK_K_GROUPS)};
     char* block_dst = dst + 4 * column * k_groups * P::TERMS;
     if constexpr (sizeof(typename P::Input) == 2)
-      if (x.is_bfloat16) return pack_b<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_k_contiguous, block, block_dst);
+      if (x.is_bfloat16)
+        return pack_b<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, is_k_contiguous, block, block_dst);
     const auto* src = static_cast<const float*>(x.data) + offset;
     if constexpr (P::TERMS == 3)
       pack_b_bf16x3(src, x.stride, is_k_contiguous, block, block_dst);
@@ -80,7 +82,9 @@ struct RowPrefetch {
   }
 };
 
-void advance(MatrixView& x, long elements) { x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4); }
+void advance(MatrixView& x, long elements) {
+  x.data = static_cast<const char*>(x.data) + elements * (x.is_bfloat16 ? 2 : 4);
+}
 
 // Advances both operands to element `first` along K.
 void advance(MatrixView& a, MatrixView& b, long first) {
@@ -94,20 +98,23 @@ struct TileOutput {
   void* c;
   long stride, rows, columns;
   bool c_is_bfloat16, is_first_k_block, is_last_k_block;
-  bool has_activation;    // ReLU or a factor matrix is applied
-  bool is_bias_only;   // no ReLU, factor matrix or accumulation into C
+  bool has_activation;         // ReLU or a factor matrix is applied
+  bool is_bias_only;           // no ReLU, factor matrix or accumulation into C
   bool uses_streaming_stores;  // non-temporal, of whole lines: no read for ownership, no cache pollution
-  float* row_sums;  // output for the sums of A's rows, or null
+  float* row_sums;             // output for the sums of A's rows, or null
   float* partial_sums;
 
-  VecF32 bias(long column, Mask m) const { return is_last_k_block && epilogue.bias ? load(epilogue.bias + column, m) : broadcast(0.0f); }
+  VecF32 bias(long column, Mask m) const {
+    return is_last_k_block && epilogue.bias ? load(epilogue.bias + column, m) : broadcast(0.0f);
+  }
 
   // Prefetches the operands of the epilogue and the tile of C, whose rows are far apart. T is the element type of the
   // factor matrix.
   template <typename T>
   void prefetch_epilogue(long rows, long i, long j, long columns, bool prefetches_c) const {
     for (long r = i; r < i + rows; ++r) {
-      if (epilogue.factor_matrix) prefetch(static_cast<const T*>(epilogue.factor_matrix) + r * epilogue.factor_stride + j, columns);
+      if (epilogue.factor_matrix)
+        prefetch(static_cast<const T*>(epilogue.factor_matrix) + r * epilogue.factor_stride + j, columns);
       if (!epilogue.accumulate && !prefetches_c) continue;
       if (c_is_bfloat16)
         prefetch(static_cast<const uint16_t*>(c) + r * stride + j, columns);
@@ -136,7 +143,8 @@ __attribute__((always_inline)) inline VecF32 apply_epilogue(const TileOutput& s,
 }
 
 template <typename T>
-__attribute__((always_inline)) inline void store_with_epilogue(const TileOutput& s, VecF32 sum, long i, long j, Mask m) {
+__attribute__((always_inline)) inline void store_with_epilogue(const TileOutput& s, VecF32 sum, long i, long j,
+                                                               Mask m) {
   const long offset = i * s.stride + j;
   const VecF32 y = apply_epilogue<T>(s, sum, i, j, m);
   s.c_is_bfloat16 ? store(static_cast<uint16_t*>(s.c) + offset, m, y) : store(static_cast<float*>(s.c) + offset, m, y);
@@ -144,7 +152,8 @@ __attribute__((always_inline)) inline void store_with_epilogue(const TileOutput&
 
 // Fast path of the epilogue: stores sums plus bias, for full vectors of columns.
 template <int VECTORS, int R>
-__attribute__((always_inline)) inline void store_with_bias(const TileOutput& s, const VecF32 (&sums)[R][VECTORS], long i, long j) {
+__attribute__((always_inline)) inline void store_with_bias(const TileOutput& s, const VecF32 (&sums)[R][VECTORS],
+                                                           long i, long j) {
   VecF32 bias[VECTORS];
   for (int v = 0; v < VECTORS; ++v) bias[v] = s.bias(j + v * LANES, tail_mask(LANES));
   const long offset = i * s.stride + j;
@@ -169,8 +178,8 @@ __attribute__((always_inline)) inline void store_with_bias(const TileOutput& s, 
 
 // The micro-kernel: multiplies R rows of A, `a_row_bytes` bytes apart, by the first VECTORS vectors of one panel of B.
 template <typename P, long PANEL, int VECTORS, int R>
-void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, float* partial_sums,
-              RowPrefetch& row_prefetch) {
+void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j,
+                  float* partial_sums, RowPrefetch& row_prefetch) {
   VecF32 sums[R][VECTORS];
   Mask masks[VECTORS];
   for (int v = 0; v < VECTORS; ++v) masks[v] = tail_mask(std::clamp(s.columns - j - v * LANES, 0L, LANES));
@@ -202,7 +211,8 @@ void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups,
   }
   if (k_groups % 2) multiply_k_group();
   row_prefetch.advance(line);
-  if (s.is_last_k_block && s.is_bias_only && s.columns - j >= VECTORS * LANES) return store_with_bias<VECTORS, R>(s, sums, i, j);
+  if (s.is_last_k_block && s.is_bias_only && s.columns - j >= VECTORS * LANES)
+    return store_with_bias<VECTORS, R>(s, sums, i, j);
 #pragma GCC unroll 4
   for (int v = 0; v < VECTORS; ++v) {
     const long column = j + v * LANES;
@@ -218,37 +228,42 @@ void micro_kernel(const char* a, long a_row_bytes, const char* b, long k_groups,
 }
 
 template <typename P, long PANEL, int VECTORS>
-void micro_kernel(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j,
-              float* partial_sums, RowPrefetch& row_prefetch) {
+void micro_kernel(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i,
+                  long j, float* partial_sums, RowPrefetch& row_prefetch) {
   if constexpr (VECTORS > 1)  // the last panel may have fewer
     if (s.columns - j <= (VECTORS - 1) * LANES)
-      return micro_kernel<P, PANEL, VECTORS - 1>(rows, a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+      return micro_kernel<P, PANEL, VECTORS - 1>(rows, a, a_row_bytes, b, k_groups, s, i, j, partial_sums,
+                                                 row_prefetch);
   switch (rows) {
     case 1: return micro_kernel<P, PANEL, VECTORS, 1>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
     case 2: return micro_kernel<P, PANEL, VECTORS, 2>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
     case 3: return micro_kernel<P, PANEL, VECTORS, 3>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
     case 4: return micro_kernel<P, PANEL, VECTORS, 4>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
     case 5: return micro_kernel<P, PANEL, VECTORS, 5>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
-    default: return micro_kernel<P, PANEL, VECTORS, 6>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
+    default:
+      return micro_kernel<P, PANEL, VECTORS, 6>(a, a_row_bytes, b, k_groups, s, i, j, partial_sums, row_prefetch);
   }
 }
 
 // The kernel for one tile of C: by vector instructions (this struct) or by AMX (the next one). `ROWS` is MR. The number
-// of k-groups is a multiple of `K_GROUPS_PER_STEP`, and a block of K has at most `MAX_KC_GROUPS`. If A is read in place,
-// K is blocked only if `BLOCKS_K`, and tasks are blocks of columns if K has at most `MAX_COLUMN_TASK_K_GROUPS`.
+// of k-groups is a multiple of `K_GROUPS_PER_STEP`, and a block of K has at most `MAX_KC_GROUPS`. If A is read in
+// place, K is blocked only if `BLOCKS_K`, and tasks are blocks of columns if K has at most `MAX_COLUMN_TASK_K_GROUPS`.
 // `L2_BYTES` bytes of rows or columns stay in the L2 cache. `PACK_WIDTH` columns are packed at a time, a multiple of
 // every panel's width. If `PANEL_LOOP_IS_OUTER` and A is read in place, a thread multiplies all its rows by one panel
 // before the next.
 template <typename P>
 struct VectorKernel {
   using Input = P;
-  static constexpr long ROWS = MR, K_GROUPS_PER_STEP = 1, K_PER_STEP = P::K_PER_GROUP, MAX_KC_GROUPS = KC, L2_BYTES = L2_BLOCK_BYTES;
-  static constexpr long MAX_COLUMN_TASK_K_GROUPS = (800 << 10) / (4 * LANES * NR_VECTORS), COLUMN_TASK_BYTES = L2_BYTES, MIN_COLUMN_TASK_PANELS = 1, MIN_PANELS_PER_THREAD = 4;
+  static constexpr long ROWS = MR, K_GROUPS_PER_STEP = 1, K_PER_STEP = P::K_PER_GROUP, MAX_KC_GROUPS = KC,
+                        L2_BYTES = L2_BLOCK_BYTES;
+  static constexpr long MAX_COLUMN_TASK_K_GROUPS = (800 << 10) / (4 * LANES * NR_VECTORS), COLUMN_TASK_BYTES = L2_BYTES,
+                        MIN_COLUMN_TASK_PANELS = 1, MIN_PANELS_PER_THREAD = 4;
   static constexpr long PACK_WIDTH = 192;  // source and destination stay in the L1 cache
   static constexpr bool BLOCKS_K = true, PANEL_LOOP_IS_OUTER = true;
 
   template <long PANEL, int VECTORS>
-  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, bool, Prefetcher&) {
+  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s,
+                    long i, long j, bool, Prefetcher&) {
     micro_kernel<P, PANEL, VECTORS>(rows, a, a_row_bytes, b, k_groups, s, i, j, s.partial_sums, row_prefetch);
   }
   void set_row_prefetch(const RowPrefetch& next) { row_prefetch = next; }
@@ -258,24 +273,26 @@ struct VectorKernel {
   RowPrefetch row_prefetch{};
 };
 
-// AMX is bound by every cache beyond L1. What a thread has packed therefore stays in its L2 cache: rows while all panels
-// are read, or columns while all rows are read. K blocks of packed rows and panels stay in the L1 cache. Rows read in
-// place often map to few sets of that cache, so blocking K gains nothing there. The epilogue of a tile overlaps with the
-// multiplication of the next one.
+// AMX is bound by every cache beyond L1. What a thread has packed therefore stays in its L2 cache: rows while all
+// panels are read, or columns while all rows are read. K blocks of packed rows and panels stay in the L1 cache. Rows
+// read in place often map to few sets of that cache, so blocking K gains nothing there. The epilogue of a tile overlaps
+// with the multiplication of the next one.
 template <typename P>
 struct AmxKernel {
   using Input = P;
-  static constexpr long ROWS = AMX_MR, K_GROUPS_PER_STEP = TILE_K_GROUPS * P::TERMS, K_PER_STEP = TILE_K_GROUPS * P::K_PER_GROUP;
+  static constexpr long ROWS = AMX_MR, K_GROUPS_PER_STEP = TILE_K_GROUPS * P::TERMS,
+                        K_PER_STEP = TILE_K_GROUPS * P::K_PER_GROUP;
   // The six products per step of bf16x3 are bound by computation, not by memory.
   static constexpr long MAX_KC_GROUPS = P::TERMS == 1 ? 256 : std::numeric_limits<long>::max();
-  static constexpr long MAX_COLUMN_TASK_K_GROUPS = 1024, L2_BYTES = 1 << 20, COLUMN_TASK_BYTES = L2_BYTES / 2, MIN_COLUMN_TASK_PANELS = MIN_PANELS, MIN_PANELS_PER_THREAD = MIN_PANELS;
+  static constexpr long MAX_COLUMN_TASK_K_GROUPS = 1024, L2_BYTES = 1 << 20, COLUMN_TASK_BYTES = L2_BYTES / 2,
+                        MIN_COLUMN_TASK_PANELS = MIN_PANELS, MIN_PANELS_PER_THREAD = MIN_PANELS;
   static constexpr long PACK_WIDTH = 512;  // long contiguous reads reach the memory bandwidth
   static constexpr bool BLOCKS_K = false, PANEL_LOOP_IS_OUTER = false;
 
   // `b_is_resident` has the same meaning as in `TileOperands`.
   template <long PANEL, int VECTORS>
-  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s, long i, long j, bool b_is_resident,
-            Prefetcher& prefetcher) {
+  void compute_tile(long rows, const char* a, long a_row_bytes, const char* b, long k_groups, const TileOutput& s,
+                    long i, long j, bool b_is_resident, Prefetcher& prefetcher) {
     static_assert(PANEL == COLUMNS);
     float* tile_sums = s.is_last_k_block ? buffers[is_second_buffer = !is_second_buffer] : s.partial_sums;
     const float* initial_sums = s.is_first_k_block ? nullptr : s.partial_sums;
@@ -284,12 +301,14 @@ struct AmxKernel {
     constexpr TileType tile_type = P::TERMS == 1 ? TileType::bfloat16 : TileType::bf16x3;
     const auto overlapped = [&] {
       prefetcher.step();
-      if (s.is_last_k_block) s.prefetch_epilogue<typename P::Input>(std::min(rows_per_step, s.rows - prefetch_row), prefetch_row, j, PANEL, false);
+      if (s.is_last_k_block)
+        s.prefetch_epilogue<typename P::Input>(std::min(rows_per_step, s.rows - prefetch_row), prefetch_row, j, PANEL,
+                                               false);
       prefetch_row += rows_per_step;
       flush_epilogue(rows_per_step);
     };
-    tiles.multiply<tile_type>({a, b, nullptr, a_row_bytes, 4 * PANEL, k_groups, b_is_resident, initial_sums}, rows, ceil_div(s.columns - j, LANES), tile_sums,
-                            4 * PANEL, overlapped);
+    tiles.multiply<tile_type>({a, b, nullptr, a_row_bytes, 4 * PANEL, k_groups, b_is_resident, initial_sums}, rows,
+                              ceil_div(s.columns - j, LANES), tile_sums, 4 * PANEL, overlapped);
     if (!s.is_last_k_block) return;
     flush_epilogue();
     pending = s, pending_sums = tile_sums, next_row = i, end_row = i + rows, first_column = j;
@@ -306,18 +325,23 @@ struct AmxKernel {
   void flush_epilogue(long rows) {
     const long stop = std::min(end_row, next_row + rows);
     if (next_row == stop) return;
-    const Mask left_mask = tail_mask(pending.columns - first_column), right_mask = tail_mask(std::max(0L, pending.columns - first_column - LANES));
-    const VecF32 left_bias = pending.bias(first_column, left_mask), right_bias = pending.bias(first_column + LANES, right_mask);
+    const Mask left_mask = tail_mask(pending.columns - first_column),
+               right_mask = tail_mask(std::max(0L, pending.columns - first_column - LANES));
+    const VecF32 left_bias = pending.bias(first_column, left_mask),
+                 right_bias = pending.bias(first_column + LANES, right_mask);
     const bool uses_streaming_stores = pending.uses_streaming_stores && pending.columns - first_column >= COLUMNS;
     for (; next_row < stop; ++next_row, pending_sums += COLUMNS) {
       const VecF32 left_sum = load(pending_sums) + left_bias, right_sum = load(pending_sums + LANES) + right_bias;
       if (!uses_streaming_stores) {
         store_with_epilogue<typename P::Input>(pending, left_sum, next_row, first_column, left_mask);
-        if (right_mask) store_with_epilogue<typename P::Input>(pending, right_sum, next_row, first_column + LANES, right_mask);
+        if (right_mask)
+          store_with_epilogue<typename P::Input>(pending, right_sum, next_row, first_column + LANES, right_mask);
         continue;
       }
-      const VecF32 left_result = apply_epilogue<typename P::Input>(pending, left_sum, next_row, first_column, left_mask);
-      const VecF32 right_result = apply_epilogue<typename P::Input>(pending, right_sum, next_row, first_column + LANES, right_mask);
+      const VecF32 left_result =
+          apply_epilogue<typename P::Input>(pending, left_sum, next_row, first_column, left_mask);
+      const VecF32 right_result =
+          apply_epilogue<typename P::Input>(pending, right_sum, next_row, first_column + LANES, right_mask);
       const long offset = next_row * pending.stride + first_column;
       if (pending.c_is_bfloat16) {
         stream_store(static_cast<uint16_t*>(pending.c) + offset, to_bf16_pairs(left_result, right_result));
@@ -331,7 +355,8 @@ struct AmxKernel {
   AmxTiles tiles;
   alignas(64) float buffers[2][ROWS * COLUMNS];
   bool is_second_buffer = false;
-  TileOutput pending;  // output of the previous tile; accumulators of rows `next_row` to `end_row` start at `pending_sums`
+  // Output of the previous tile. The accumulators of its rows `next_row` to `end_row` start at `pending_sums`.
+  TileOutput pending;
   const float* pending_sums;
   long next_row = 0, end_row = 0, first_column;
 };
@@ -347,14 +372,19 @@ struct Gemm {
   const long vector_bytes = 4 * std::max(1L, k_groups);  // of a row or column
   const bool is_k_complete = k % P::K_PER_STEP == 0 || (P::K_GROUPS_PER_STEP == 1 && a.is_padded);
   const bool a_has_input_type = Input::TERMS == 1 && a.is_bfloat16 == (sizeof(typename Input::Input) == 2);
-  const bool reads_a_in_place = READS_A_IN_PLACE && !a.is_transposed && is_k_complete && a_has_input_type && !output.row_sums;
+  const bool reads_a_in_place =
+      READS_A_IN_PLACE && !a.is_transposed && is_k_complete && a_has_input_type && !output.row_sums;
   const bool panel_loop_is_outer = P::PANEL_LOOP_IS_OUTER && reads_a_in_place;
   const bool is_plain_sum = !output.epilogue.bias && !output.has_activation && !output.c_is_bfloat16;
-  const bool splits_k = P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && is_plain_sum && k >= MIN_SPLIT_K && 4 * m * n <= MAX_SPLIT_K_BYTES;
-  const bool shares_columns = reads_a_in_place && k_groups <= P::MAX_COLUMN_TASK_K_GROUPS && (threads == 1 || n >= P::MIN_PANELS_PER_THREAD * PANEL * threads);
+  const bool splits_k =
+      P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && is_plain_sum && k >= MIN_SPLIT_K && 4 * m * n <= MAX_SPLIT_K_BYTES;
+  const bool shares_columns = reads_a_in_place && k_groups <= P::MAX_COLUMN_TASK_K_GROUPS &&
+                              (threads == 1 || n >= P::MIN_PANELS_PER_THREAD * PANEL * threads);
   const long n_k_blocks = P::BLOCKS_K || !reads_a_in_place ? std::max(1L, ceil_div(k_groups, P::MAX_KC_GROUPS)) : 1;
   const long kc = std::max(1L, ceil_div(ceil_div(k_groups, n_k_blocks), P::K_GROUPS_PER_STEP)) * P::K_GROUPS_PER_STEP;
-  const long nc = std::max((shares_columns ? P::COLUMN_TASK_BYTES : PACKED_B_BYTES) / vector_bytes / PANEL, shares_columns ? P::MIN_COLUMN_TASK_PANELS : threads) * PANEL;
+  const long nc = std::max((shares_columns ? P::COLUMN_TASK_BYTES : PACKED_B_BYTES) / vector_bytes / PANEL,
+                           shares_columns ? P::MIN_COLUMN_TASK_PANELS : threads) *
+                  PANEL;
   // An odd number of lines, so that rows map to different cache sets.
   const long packed_row_bytes = 64 * (ceil_div(k_groups, LANES) | 1);
   const long a_row_bytes = reads_a_in_place ? a.stride * (a.is_bfloat16 ? 2 : 4) : packed_row_bytes;
@@ -376,14 +406,16 @@ struct Gemm {
  private:
   // Split-K: one thread packs and multiplies each part of K. The partial sums are then added in order.
   void run_split_k(const Thread& thread, float* sums) const {
-    static_assert(MAX_ACCUMULATED_K / SPLIT_K_WAYS < MIN_SPLIT_K, "a share_gemm of K is not split again");
-    const long share_k = ceil_div(ceil_div(k, SPLIT_K_WAYS), P::K_PER_STEP) * P::K_PER_STEP, n_shares = ceil_div(k, share_k), c_size = m * n;
+    static_assert(MAX_ACCUMULATED_K / SPLIT_K_WAYS < MIN_SPLIT_K, "a part of K is not split again");
+    const long share_k = ceil_div(ceil_div(k, SPLIT_K_WAYS), P::K_PER_STEP) * P::K_PER_STEP,
+               n_shares = ceil_div(k, share_k), c_size = m * n;
     float* partial_row_sums = sums + SPLIT_K_WAYS * c_size;
     thread.for_each_task(n_shares, [=](long i) {
       MatrixView a_share = a, b_share = b;
       advance(a_share, b_share, i * share_k);
       float* share_row_sums = output.row_sums ? partial_row_sums + i * m : nullptr;
-      const TileOutput share_output{{}, sums + i * c_size, n, m, n, false, true, true, false, true, false, share_row_sums, nullptr};
+      const TileOutput share_output{{}, sums + i * c_size, n, m, n, false, true, true, false, true, false,
+                                    share_row_sums, nullptr};
       const Gemm share_gemm{a_share, b_share, share_output, m, std::min(share_k, k - i * share_k), 1};
       share_gemm.run(Thread(), share_gemm.workspace());
     });
@@ -396,17 +428,21 @@ struct Gemm {
         store(c + j, mask, output.epilogue.accumulate ? sum + load(c + j, mask) : sum);
       }
     };
-    thread.for_each_task(ceil_div(m, MR), [=](long block) {
-      for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
-        add_shares(static_cast<float*>(output.c) + r * output.stride, sums + r * n, c_size, n);
-      if (output.row_sums && block == 0) add_shares(output.row_sums, partial_row_sums, m, m);
-    }, true);
+    thread.for_each_task(
+        ceil_div(m, MR),
+        [=](long block) {
+          for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
+            add_shares(static_cast<float*>(output.c) + r * output.stride, sums + r * n, c_size, n);
+          if (output.row_sums && block == 0) add_shares(output.row_sums, partial_row_sums, m, m);
+        },
+        true);
   }
 
   void run_row_blocks(P& kernel, const Thread& thread, char* b_panels) const {
     for (long first_column = 0; first_column < n; first_column += nc) {
       if (first_column) thread.barrier();
-      pack_b<Input>(b, first_column, b.is_transposed, k, k_groups, std::min(nc, n - first_column), PANEL, P::PACK_WIDTH, b_panels, thread);
+      pack_b<Input>(b, first_column, b.is_transposed, k, k_groups, std::min(nc, n - first_column), PANEL, P::PACK_WIDTH,
+                    b_panels, thread);
       thread.barrier();
       const long panels = ceil_div(std::min(nc, n - first_column), PANEL);
       const long row_block = row_block_size(thread.n_threads, panels), n_row_blocks = ceil_div(m, row_block);
@@ -418,23 +454,35 @@ struct Gemm {
         if (output.row_sums && first_column + panel == 0) sum_rows(a_rows, first, end);
         multiply_row_block(kernel, a_rows, first, end, b_panel, first_column + panel * PANEL);
       };
-      const auto row_blocks_of = [&](long partition) { return thread.first_task(partition + 1, n_row_blocks) - thread.first_task(partition, n_row_blocks); };
+      const auto row_blocks_of = [&](long partition) {
+        return thread.first_task(partition + 1, n_row_blocks) - thread.first_task(partition, n_row_blocks);
+      };
       if (panel_loop_is_outer) {
-        thread.for_each_task_of_parts([&](long partition) { return row_blocks_of(partition) * panels; }, [&](long partition, long i) {
-          multiply_panel(thread.first_task(partition, n_row_blocks) + i % row_blocks_of(partition), i / row_blocks_of(partition));
-        });
+        thread.for_each_task_of_parts([&](long partition) { return row_blocks_of(partition) * panels; },
+                                      [&](long partition, long i) {
+                                        multiply_panel(
+                                            thread.first_task(partition, n_row_blocks) + i % row_blocks_of(partition),
+                                            i / row_blocks_of(partition));
+                                      });
         continue;
       }
-      // Packing each block of rows only once is worth waiting for a slower core, provided that rows are packed and every
-      // thread has some to pack.
-      const bool packs_once = panels < MIN_PANELS || (!P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && n_row_blocks >= thread.n_threads);
-      const auto whole_row_blocks_of = [&](long partition) { return packs_once ? row_blocks_of(partition) : row_blocks_of(partition) * 3 / 4; };
+      // Packing each block of rows only once is worth waiting for a slower core, provided that rows are packed and
+      // every thread has some to pack.
+      const bool packs_once =
+          panels < MIN_PANELS || (!P::PANEL_LOOP_IS_OUTER && !reads_a_in_place && n_row_blocks >= thread.n_threads);
+      const auto whole_row_blocks_of = [&](long partition) {
+        return packs_once ? row_blocks_of(partition) : row_blocks_of(partition) * 3 / 4;
+      };
       thread.for_each_task_of_parts(whole_row_blocks_of, [&](long partition, long i) {
-        for (long panel = 0; panel < panels; ++panel) multiply_panel(thread.first_task(partition, n_row_blocks) + i, panel);
+        for (long panel = 0; panel < panels; ++panel)
+          multiply_panel(thread.first_task(partition, n_row_blocks) + i, panel);
       });
-      thread.for_each_task_of_parts([&](long partition) { return (row_blocks_of(partition) - whole_row_blocks_of(partition)) * panels; }, [&](long partition, long i) {
-        multiply_panel(thread.first_task(partition, n_row_blocks) + whole_row_blocks_of(partition) + i / panels, i % panels);
-      });
+      thread.for_each_task_of_parts(
+          [&](long partition) { return (row_blocks_of(partition) - whole_row_blocks_of(partition)) * panels; },
+          [&](long partition, long i) {
+            multiply_panel(thread.first_task(partition, n_row_blocks) + whole_row_blocks_of(partition) + i / panels,
+                           i % panels);
+          });
     }
   }
 
@@ -452,10 +500,12 @@ struct Gemm {
         kernel.set_row_prefetch({a_rows + (i + P::ROWS) * a_row_bytes, P::ROWS, a_row_bytes});
         const bool prefetches = is_dense && i + P::ROWS < m;
         // The next rows, evenly over the steps.
-        Prefetcher prefetcher{a_rows + (i + P::ROWS) * a_row_bytes, prefetches ? ceil_div(P::ROWS * a_row_bytes / 64, n_steps) : 0};
+        Prefetcher prefetcher{a_rows + (i + P::ROWS) * a_row_bytes,
+                              prefetches ? ceil_div(P::ROWS * a_row_bytes / 64, n_steps) : 0};
         for (long j = 0; j < columns; j += PANEL)
-          kernel.template compute_tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), a_rows + i * a_row_bytes, a_row_bytes, b_panels + 4 * j * k_groups, k_groups, output,
-                                           i, first + j, false, prefetcher);
+          kernel.template compute_tile<PANEL, VECTORS>(std::min<long>(P::ROWS, m - i), a_rows + i * a_row_bytes,
+                                                       a_row_bytes, b_panels + 4 * j * k_groups, k_groups, output, i,
+                                                       first + j, false, prefetcher);
       }
     });
   }
@@ -475,11 +525,14 @@ struct Gemm {
     const long rows_for_tasks = ceil_div(ceil_div(m, ceil_div(TASKS_PER_THREAD * n_threads, panels)), MIN_MC) * MIN_MC;
     if (panel_loop_is_outer) return std::clamp(rows_for_tasks, MIN_MC, MAX_MC);
     const long max_rows = std::clamp(std::min(rows_for_tasks, P::L2_BYTES / vector_bytes), MIN_MC, MAX_MC);
-    const long min_blocks = std::max(1L, ceil_div(m, max_rows)), n_row_blocks = min_blocks < n_threads ? min_blocks : ceil_div(min_blocks, n_threads) * n_threads;
+    const long min_blocks = std::max(1L, ceil_div(m, max_rows)),
+               n_row_blocks = min_blocks < n_threads ? min_blocks : ceil_div(min_blocks, n_threads) * n_threads;
     const long rows = std::max(1L, ceil_div(ceil_div(m, n_row_blocks), P::ROWS)) * P::ROWS;
     // If A is transposed, rows in the same cache lines are packed together: a few rows more would make packing take
     // half as long again.
-    const auto rows_of_busiest = [=](long row_block) { return ceil_div(ceil_div(m, row_block), n_threads) * row_block; };
+    const auto rows_of_busiest = [=](long row_block) {
+      return ceil_div(ceil_div(m, row_block), n_threads) * row_block;
+    };
     const bool may_pack_lines = a.is_transposed && a.is_bfloat16 && P::ROWS < BF16_PER_LINE && rows < 2 * BF16_PER_LINE;
     return may_pack_lines && rows_of_busiest(BF16_PER_LINE) <= rows_of_busiest(rows) ? BF16_PER_LINE : rows;
   }
@@ -519,16 +572,19 @@ struct Gemm {
     TileOutput tile_output = output;
     float* partial_sums = scratch<float, 12>(MAX_MC * PANEL);
     Prefetcher prefetcher{};  // empty, because the hardware prefetcher recognizes that panels are contiguous
-    const bool prefetches_rows = reads_a_in_place && m * a_row_bytes > P::L2_BYTES;  // evicted from L2 before the next panel
+    const bool prefetches_rows =
+        reads_a_in_place && m * a_row_bytes > P::L2_BYTES;  // evicted from L2 before the next panel
     if (reads_a_in_place) kernel.set_row_prefetch(RowPrefetch::none(a_rows));
     for (long k_begin = 0; k_begin < k_groups || k_begin == 0; k_begin += kc) {
       tile_output.is_first_k_block = k_begin == 0;
       tile_output.is_last_k_block = k_begin + kc >= k_groups;
       for (long i = first; i < end; i += P::ROWS) {
         tile_output.partial_sums = partial_sums + (n_k_blocks > 1 ? (i - first) * PANEL : 0);
-        if (prefetches_rows) kernel.set_row_prefetch({a_rows + (i - first + P::ROWS) * a_row_bytes + 4 * k_begin, P::ROWS, a_row_bytes});
-        kernel.template compute_tile<PANEL, VECTORS>(std::min<long>(P::ROWS, end - i), a_rows + (i - first) * a_row_bytes + 4 * k_begin, a_row_bytes,
-                                         b_panel + 4 * k_begin * PANEL, std::min(kc, k_groups - k_begin), tile_output, i, column, true, prefetcher);
+        if (prefetches_rows)
+          kernel.set_row_prefetch({a_rows + (i - first + P::ROWS) * a_row_bytes + 4 * k_begin, P::ROWS, a_row_bytes});
+        kernel.template compute_tile<PANEL, VECTORS>(
+            std::min<long>(P::ROWS, end - i), a_rows + (i - first) * a_row_bytes + 4 * k_begin, a_row_bytes,
+            b_panel + 4 * k_begin * PANEL, std::min(kc, k_groups - k_begin), tile_output, i, column, true, prefetcher);
       }
     }
   }
@@ -549,17 +605,20 @@ extern "C" long transformer_size_of_epilogue() { return sizeof(transformer::Epil
 
 // C (m, n) = A (m, k) B (k, n) with the epilogue applied. Rows of C are `stride` elements apart.
 extern "C" void transformer_matmul(const transformer::MatrixView* a, const transformer::MatrixView* b,
-                                   const transformer::Epilogue* epilogue, void* c, int c_is_bfloat16, long stride, long m,
-                                   long n, long k, int is_bfloat16, int threads) {
+                                   const transformer::Epilogue* epilogue, void* c, int c_is_bfloat16, long stride,
+                                   long m, long n, long k, int is_bfloat16, int threads) {
   using namespace transformer;
   MatrixView a_block = *a, b_block = *b;
   const long c_element_size = c_is_bfloat16 ? 2 : 4;
   const bool uses_amx = amx_enabled && (is_bfloat16 || m * n >= MIN_PRODUCTS_PER_SPLIT * (m + n));
-  const bool is_line_aligned = (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * c_element_size)) % 64 == 0;
-  TileOutput output{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, epilogue->row_sums, nullptr};
+  const bool is_line_aligned =
+      (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * c_element_size)) % 64 == 0;
+  TileOutput output{{},     c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, epilogue->row_sums,
+                    nullptr};
   const long max_k = c_is_bfloat16 ? std::max(1L, k) : MAX_ACCUMULATED_K;
-  output.uses_streaming_stores = uses_amx && is_line_aligned && k <= max_k && !epilogue->accumulate &&
-                m * n * c_element_size >= (threads > 1 ? MIN_STREAMED_BYTES : MIN_STREAMED_BYTES_OF_ONE_THREAD);
+  output.uses_streaming_stores =
+      uses_amx && is_line_aligned && k <= max_k && !epilogue->accumulate &&
+      m * n * c_element_size >= (threads > 1 ? MIN_STREAMED_BYTES : MIN_STREAMED_BYTES_OF_ONE_THREAD);
   for (long k_begin = 0; k_begin < k || k_begin == 0; k_begin += max_k) {
     const long k_block = std::min(max_k, k - k_begin);
     if (k_begin + k_block >= k) output.epilogue = *epilogue;  // until the last block, C holds partial sums
@@ -568,10 +627,11 @@ extern "C" void transformer_matmul(const transformer::MatrixView* a, const trans
     output.is_bias_only = !output.has_activation && !output.epilogue.accumulate;
     constexpr int WIDE = NR_VECTORS, NARROW = std::min(2, WIDE);
     const auto choose_width = [n](auto wide, auto narrow) { return n > NARROW * LANES ? wide : narrow; };
-    const auto run =
-        uses_amx ? is_bfloat16 ? matmul<AmxKernel<Bfloat16>, AMX_NR_VECTORS> : matmul<AmxKernel<Float32AsBf16x3>, AMX_NR_VECTORS>
-        : is_bfloat16 ? choose_width(matmul<VectorKernel<Bfloat16>, WIDE>, matmul<VectorKernel<Bfloat16>, NARROW>)
-                      : choose_width(matmul<VectorKernel<Float32>, WIDE>, matmul<VectorKernel<Float32>, NARROW>);
+    const auto run = uses_amx ? is_bfloat16 ? matmul<AmxKernel<Bfloat16>, AMX_NR_VECTORS>
+                                            : matmul<AmxKernel<Float32AsBf16x3>, AMX_NR_VECTORS>
+                     : is_bfloat16
+                         ? choose_width(matmul<VectorKernel<Bfloat16>, WIDE>, matmul<VectorKernel<Bfloat16>, NARROW>)
+                         : choose_width(matmul<VectorKernel<Float32>, WIDE>, matmul<VectorKernel<Float32>, NARROW>);
     run(a_block, b_block, output, m, k_block, threads);
     advance(a_block, b_block, k_block);
   }

@@ -7,7 +7,8 @@
 namespace transformer {
 namespace {
 
-void add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long width, float* out) {
+void add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long width,
+              float* out) {
   VecF32 sum = broadcast(0.0f), square_sums = broadcast(0.0f);
   for (long k = 0; k < width; k += LANES) {
     const Mask m = tail_mask(width - k);

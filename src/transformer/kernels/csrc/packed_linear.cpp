@@ -2,8 +2,8 @@
 //
 // A panel is 64 columns of y: four vectors of 16. Weights are blocked by columns (64, or 16 on processors with few
 // registers) in VNNI layout: for each k-group (1 float32, 2 bfloat16 or 4 int8, which one instruction multiplies and
-// accumulates), the weights of all columns of the block. The micro-kernel multiplies MR rows of x (6, or 32 with AMX) by
-// as many vectors of a panel as there are registers for accumulators.
+// accumulates), the weights of all columns of the block. The micro-kernel multiplies MR rows of x (6, or 32 with AMX)
+// by as many vectors of a panel as there are registers for accumulators.
 //
 // Each sum has the same order of additions whatever the other rows are, so the result of a row does not depend on its
 // batch (batch invariance). The exception is float32 with AMX (bf16x3), which is used for many rows only: its sums
@@ -15,7 +15,7 @@
 namespace transformer {
 namespace {
 
-constexpr long MAX_BLOCK_ROWS = 1024;     // of float32, split into bf16x3 before they are multiplied
+constexpr long MAX_BLOCK_ROWS = 1024;    // of float32, split into bf16x3 before they are multiplied
 constexpr long MAX_ACCUMULATED_K = 512;  // elements along K that are split at a time
 
 template <VecF32 activation(VecF32), typename Y>
@@ -40,12 +40,12 @@ void apply_activation(const float* sums, int rows, long width, Y* y, long stride
 // Distance in bytes between neighbouring vectors of columns within a panel.
 constexpr long vector_stride_bytes(long groups) { return COLUMN_BLOCK < PANEL ? groups * LANES * 4 : LANES * 4; }
 
-// The micro-kernel: multiplies R rows by V vectors of a panel's columns, starting at `column`. Results that need further
-// processing are stored in `staging`. One cache line per k-group is prefetched from `prefetch_address` on, because the
-// kernel is bound by memory beyond the L2 cache.
+// The micro-kernel: multiplies R rows by V vectors of a panel's columns, starting at `column`. Results that need
+// further processing are stored in `staging`. One cache line per k-group is prefetched from `prefetch_address` on,
+// because the kernel is bound by memory beyond the L2 cache.
 template <typename P, int R, int V, typename Y>
-void micro_kernel(const typename P::Input* x, long stride, const float* row_scales, const PackedMatrix& w, long column, Y* y,
-              float* staging, const char* prefetch_address) {
+void micro_kernel(const typename P::Input* x, long stride, const float* row_scales, const PackedMatrix& w, long column,
+                  Y* y, float* staging, const char* prefetch_address) {
   const long n_k_groups = ceil_div(w.inner, P::K_PER_GROUP), vector_stride = vector_stride_bytes(n_k_groups);
   const char* weight = w.weight + column / PANEL * PANEL * n_k_groups * 4 + column % PANEL / LANES * vector_stride;
   typename P::VectorAccumulator sums[R][V] = {};
@@ -74,14 +74,15 @@ void micro_kernel(const typename P::Input* x, long stride, const float* row_scal
 // Multiplies R rows by one panel. With `chunk`, results are ranked instead of being written to `y`, and `row` is the
 // index of the first row.
 template <typename P, int R, typename Y>
-void multiply_rows(const typename P::Input* x, long stride, const float* row_scales, const PackedMatrix& w, long first, Y* y,
-              const ChunkTopK* chunk, long row, const char* prefetch_address) {
+void multiply_rows(const typename P::Input* x, long stride, const float* row_scales, const PackedMatrix& w, long first,
+                   Y* y, const ChunkTopK* chunk, long row, const char* prefetch_address) {
   constexpr int V = nr_vectors(R, P::MAX_ACCUMULATOR_REGISTERS);
   const long width = std::min(PANEL, w.columns - first);
   alignas(64) float staging[R * PANEL];
   float* panel_staging = w.activation || chunk ? staging : nullptr;
   for (long v = 0; v * LANES < width; v += V)
-    micro_kernel<P, R, V>(x, stride, row_scales, w, first + v * LANES, y, panel_staging ? panel_staging + v * LANES : nullptr, prefetch_address);
+    micro_kernel<P, R, V>(x, stride, row_scales, w, first + v * LANES, y,
+                          panel_staging ? panel_staging + v * LANES : nullptr, prefetch_address);
   if (chunk)
     for (int r = 0; r < R; ++r) chunk->add(staging + r * PANEL, row + r, first, width);
   else if (w.activation)
@@ -90,8 +91,8 @@ void multiply_rows(const typename P::Input* x, long stride, const float* row_sca
 
 // Multiplies all rows by one panel.
 template <typename P, typename Y>
-void multiply_panel(const typename P::Input* inputs, long padded, const float* row_scales, const PackedMatrix& w, long panel, long rows,
-                  Y* y, const ChunkTopK* chunk) {
+void multiply_panel(const typename P::Input* inputs, long padded, const float* row_scales, const PackedMatrix& w,
+                    long panel, long rows, Y* y, const ChunkTopK* chunk) {
   constexpr long max_rows = std::min(MR, P::MAX_ACCUMULATOR_REGISTERS / REGISTERS_PER_VECTOR);
   const long n_blocks = ceil_div(rows, max_rows), n_k_groups = ceil_div(w.inner, P::K_PER_GROUP);
   const char* weight = w.weight + panel * PANEL * n_k_groups * 4;
@@ -107,7 +108,10 @@ void multiply_panel(const typename P::Input* inputs, long padded, const float* r
       case 2: multiply_rows<P, 2>(src, padded, block_scales, w, panel * PANEL, dst, chunk, i, prefetch_address); break;
       case 3: multiply_rows<P, 3>(src, padded, block_scales, w, panel * PANEL, dst, chunk, i, prefetch_address); break;
       case 4: multiply_rows<P, 4>(src, padded, block_scales, w, panel * PANEL, dst, chunk, i, prefetch_address); break;
-      case 5: multiply_rows<P, std::min(5L, max_rows)>(src, padded, block_scales, w, panel * PANEL, dst, chunk, i, prefetch_address); break;
+      case 5:
+        multiply_rows<P, std::min(5L, max_rows)>(src, padded, block_scales, w, panel * PANEL, dst, chunk, i,
+                                                 prefetch_address);
+        break;
       default: multiply_rows<P, max_rows>(src, padded, block_scales, w, panel * PANEL, dst, chunk, i, prefetch_address);
     }
     i += n;
@@ -147,7 +151,8 @@ void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, co
   {
     if (needs_conversion) {
 #pragma omp for schedule(static)
-      for (long i = 0; i < rows; ++i) convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
+      for (long i = 0; i < rows; ++i)
+        convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
     }
     const Input* inputs = needs_conversion ? converted : reinterpret_cast<const Input*>(x);
     const auto multiply = [&](long panel, long, const ChunkTopK* chunk) {
@@ -159,12 +164,13 @@ void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, co
 
 // Multiplies converted rows by the panels of the calling thread with AMX; writes the result to `y`, or ranks it.
 template <typename P, typename Y>
-void multiply_panels_amx(const PackedMatrix& w, KRange k_range, const typename P::Input* inputs, long padded, const float* row_scales, long rows,
-                       Y* y, const TopK* topk) {
+void multiply_panels_amx(const PackedMatrix& w, KRange k_range, const typename P::Input* inputs, long padded,
+                         const float* row_scales, long rows, Y* y, const TopK* topk) {
   AmxPanelKernel<P, Y> kernel(w, k_range);
   if (!topk && rows >= MIN_ROWS_FOR_ROW_BLOCKS) {
     const long panels = ceil_div(w.columns, PANEL), n_threads = omp_get_num_threads(), thread = omp_get_thread_num();
-    kernel.multiply(inputs, padded, row_scales, panels * thread / n_threads, panels * (thread + 1) / n_threads, rows, y);
+    kernel.multiply(inputs, padded, row_scales, panels * thread / n_threads, panels * (thread + 1) / n_threads, rows,
+                    y);
     return kernel.flush_epilogue();
   }
   const auto multiply = [&](long panel, long end, const ChunkTopK* chunk) {
@@ -189,19 +195,23 @@ void packed_linear_amx(const PackedMatrix& w, const X* x, long rows, Y* y, const
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
 #pragma omp for schedule(static)
-    for (long i = 0; i < rows; ++i) convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
+    for (long i = 0; i < rows; ++i)
+      convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
     multiply_panels_amx<P>(w, {0, w.inner}, converted, padded, row_scales, rows, y, topk);
   }
 }
 
 // float32 as bf16x3: blocked by rows and, if there are many rows, by K, so that split operands stay in the caches.
 template <>
-void packed_linear_amx<Float32, float, float>(const PackedMatrix& w, const float* x, long rows, float* y, const TopK* topk, int threads) {
-  const long n_k_ranges = topk || rows < MIN_ROWS_FOR_ROW_BLOCKS ? 1 : std::max(1L, ceil_div(w.inner, MAX_ACCUMULATED_K));
+void packed_linear_amx<Float32, float, float>(const PackedMatrix& w, const float* x, long rows, float* y,
+                                              const TopK* topk, int threads) {
+  const long n_k_ranges =
+      topk || rows < MIN_ROWS_FOR_ROW_BLOCKS ? 1 : std::max(1L, ceil_div(w.inner, MAX_ACCUMULATED_K));
   const long k_per_range = ceil_div(AmxPanelKernel<Float32>::n_k_steps(w.inner), n_k_ranges) * 2 * TILE_K_GROUPS;
   // An odd number of cache lines, so that rows map to different cache sets.
   const long padded = LANES * (3 * AmxPanelKernel<Float32>::n_k_steps(k_per_range) | 1);
-  const long block_rows = topk ? rows : ceil_div(rows, std::max(1L, ceil_div(rows, MAX_BLOCK_ROWS)));  // blocks of similar size
+  const long block_rows =
+      topk ? rows : ceil_div(rows, std::max(1L, ceil_div(rows, MAX_BLOCK_ROWS)));  // blocks of similar size
   float* converted = scratch<float>(block_rows * padded);
   PackedMatrix unfinished = w;  // without epilogue, for all K blocks but the last
   unfinished.bias = nullptr, unfinished.activation = 0;
@@ -217,18 +227,19 @@ void packed_linear_amx<Float32, float, float>(const PackedMatrix& w, const float
 #pragma omp for schedule(static)
       for (long i = 0; i < n_rows; i += LANES)
         pack_a_bf16x3(src + i * w.inner, w.inner, false, k_range.count, std::min(LANES, n_rows - i),
-                           reinterpret_cast<char*>(converted + i * padded), 4 * padded);
-      multiply_panels_amx<Float32>(k + k_per_range < w.inner ? unfinished : w, k_range, converted, padded, nullptr, n_rows,
-                                 y ? y + first * w.columns : nullptr, topk);
+                      reinterpret_cast<char*>(converted + i * padded), 4 * padded);
+      multiply_panels_amx<Float32>(k + k_per_range < w.inner ? unfinished : w, k_range, converted, padded, nullptr,
+                                   n_rows, y ? y + first * w.columns : nullptr, topk);
     }
 }
 
 template <typename P>
 void packed_linear(const PackedMatrix& w, const float* x, long rows, float* y, const TopK* topk, int threads) {
   constexpr bool IS_SPLIT = AmxPanelKernel<P>::IS_SPLIT;
-  const bool amx_is_faster = !IS_SPLIT || rows >= MIN_ROWS_FOR_ROW_BLOCKS || SplitPanels(w, {0, w.inner}).two_fit_in_l2();
-  amx_enabled && rows >= P::MIN_ROWS_FOR_AMX && amx_is_faster ? packed_linear_amx<P>(w, x, rows, y, topk, threads)
-                                                     : packed_linear_vector<P>(w, x, rows, y, topk, threads);
+  const bool amx_is_faster =
+      !IS_SPLIT || rows >= MIN_ROWS_FOR_ROW_BLOCKS || SplitPanels(w, {0, w.inner}).two_fit_in_l2();
+  amx_enabled&& rows >= P::MIN_ROWS_FOR_AMX&& amx_is_faster ? packed_linear_amx<P>(w, x, rows, y, topk, threads)
+                                                            : packed_linear_vector<P>(w, x, rows, y, topk, threads);
 }
 
 void packed_linear(const PackedMatrix& w, const float* x, long rows, float* y, const TopK* topk, int threads) {
@@ -262,8 +273,8 @@ void copy_column(const PackedMatrix& w, long column, float factor, float* out) {
 
 // Embedding lookup: writes the weights of some columns as rows, multiplied by `factor`. Returns 1 and writes nothing if
 // a column is out of range.
-extern "C" int transformer_embedding_lookup(const transformer::PackedMatrix* w, const int64_t* columns, long n, float factor, float* out,
-                                  int threads) {
+extern "C" int transformer_embedding_lookup(const transformer::PackedMatrix* w, const int64_t* columns, long n,
+                                            float factor, float* out, int threads) {
   using namespace transformer;
   for (long i = 0; i < n; ++i)
     if (columns[i] < 0 || columns[i] >= w->columns) return 1;
@@ -284,19 +295,20 @@ extern "C" long transformer_packed_column_block() { return transformer::COLUMN_B
 
 extern "C" long transformer_size_of_packed_matrix() { return sizeof(transformer::PackedMatrix); }
 
-extern "C" void transformer_packed_linear(const transformer::PackedMatrix* w, const float* x, long rows, float* y, int threads) {
+extern "C" void transformer_packed_linear(const transformer::PackedMatrix* w, const float* x, long rows, float* y,
+                                          int threads) {
   transformer::packed_linear(*w, x, rows, y, nullptr, threads);
 }
 
 // Same for weights in bfloat16 or int8, with inputs and outputs in bfloat16 or float32.
-extern "C" void transformer_packed_linear_bf16(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16, long rows, void* y,
-                                            int y_is_bfloat16, int threads) {
+extern "C" void transformer_packed_linear_bf16(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16,
+                                               long rows, void* y, int y_is_bfloat16, int threads) {
   using namespace transformer;
   const auto multiply = [&](const auto* rows_of_x, auto* rows_of_y) {
     const auto run_as = [&](auto precision) {
       using P = decltype(precision);
       amx_enabled ? packed_linear_amx<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads)
-                 : packed_linear_vector<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
+                  : packed_linear_vector<P>(*w, rows_of_x, rows, rows_of_y, nullptr, threads);
     };
     w->precision == 1 ? run_as(Bfloat16()) : run_as(Int8());
   };
@@ -309,7 +321,7 @@ extern "C" void transformer_packed_linear_bf16(const transformer::PackedMatrix* 
 // Fused linear layer, log-softmax and top-k: the k largest elements of each row of y and their log-probabilities. y is
 // never stored.
 extern "C" void transformer_packed_linear_topk(const transformer::PackedMatrix* w, const float* x, long rows, long k,
-                                            const bool* forbidden, float* log_p, int64_t* tokens, int threads) {
+                                               const bool* forbidden, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;
   const TopK topk(w->columns, rows, k, forbidden, threads);
   packed_linear(*w, x, rows, nullptr, &topk, threads);

@@ -10,8 +10,8 @@
 namespace transformer {
 namespace {
 
-constexpr long MIN_ROWS_FOR_ROW_BLOCKS = 96;         // from which rows stay in the L1 cache while several panels are read
-constexpr long L2_PANEL_BYTES = 1 << 20;    // of panels that stay in the L2 cache while rows are read
+constexpr long MIN_ROWS_FOR_ROW_BLOCKS = 96;  // from which rows stay in the L1 cache while several panels are read
+constexpr long L2_PANEL_BYTES = 1 << 20;      // of panels that stay in the L2 cache while rows are read
 
 // Per-column operands of the epilogue (bias, scales, zero points), kept in registers for all rows of a block. Computes
 // the same as `apply_scales_and_bias` in packed_weights.h.
@@ -21,7 +21,8 @@ struct ColumnEpilogue {
 
   ColumnEpilogue(const PackedMatrix& w, long first) {
     for (int v = 0; v < VECTORS; ++v)
-      bias[v] = w.bias ? load(w.bias + first + v * LANES, tail_mask(std::max(0L, w.columns - first - v * LANES))) : broadcast(0.0f);
+      bias[v] = w.bias ? load(w.bias + first + v * LANES, tail_mask(std::max(0L, w.columns - first - v * LANES)))
+                       : broadcast(0.0f);
   }
   VecF32 apply(VecF32 sum, int v, float) const { return sum + bias[v]; }
 };
@@ -69,7 +70,8 @@ class SplitPanels {
   // Splits the panels from `panel` up to `end`.
   void split(long panel, long end) {
     char* buffer = scratch<char, SCRATCH>((end - panel) * bytes());
-    for (split_ = buffer, first_panel_ = panel; panel < end; ++panel, buffer += bytes()) begin_panel(panel, buffer), advance(n_blocks_);
+    for (split_ = buffer, first_panel_ = panel; panel < end; ++panel, buffer += bytes())
+      begin_panel(panel, buffer), advance(n_blocks_);
   }
 
   // Double buffering: completes one panel and begins the next, if that is before `end`; `advance` continues it.
@@ -84,8 +86,8 @@ class SplitPanels {
   // Splits up to `count` more blocks of sixteen columns and k-groups.
   void advance(long count) {
     for (const long stop = std::min(n_blocks_, done_blocks_ + count); done_blocks_ < stop; ++done_blocks_)
-      pack_b_tile_bf16x3(src_, PANEL, false, {PANEL, PANEL, k_range_.count, k_groups_, 0, k_groups_}, dst_, done_blocks_ % VECTORS * LANES,
-                    done_blocks_ / VECTORS * TILE_K_GROUPS);
+      pack_b_tile_bf16x3(src_, PANEL, false, {PANEL, PANEL, k_range_.count, k_groups_, 0, k_groups_}, dst_,
+                         done_blocks_ % VECTORS * LANES, done_blocks_ / VECTORS * TILE_K_GROUPS);
   }
 
  private:
@@ -119,10 +121,16 @@ class AmxPanelKernel {
   static constexpr long TERMS = IS_SPLIT ? 3 : 1;
 
   AmxPanelKernel(const PackedMatrix& w, KRange k_range)
-      : w_(w), n_k_groups_(ceil_div(w.inner, P::K_PER_GROUP)), n_steps_(n_k_steps(k_range.count)), accumulates_(k_range.first), split_panels_(w, k_range) {}
+      : w_(w),
+        n_k_groups_(ceil_div(w.inner, P::K_PER_GROUP)),
+        n_steps_(n_k_steps(k_range.count)),
+        accumulates_(k_range.first),
+        split_panels_(w, k_range) {}
 
   // Number of steps of the K loop. A step is one product of tiles, or six for bf16x3.
-  static long n_k_steps(long inner) { return ceil_div(inner, IS_SPLIT ? 2 * TILE_K_GROUPS : P::K_PER_GROUP * TILE_K_GROUPS); }
+  static long n_k_steps(long inner) {
+    return ceil_div(inner, IS_SPLIT ? 2 * TILE_K_GROUPS : P::K_PER_GROUP * TILE_K_GROUPS);
+  }
 
   // Multiplies all rows by one panel. With `topk`, which must outlive `flush_epilogue`, the results are ranked instead
   // of being written to `y`. The next panel, if it is before `end`, is prefetched evenly over the steps.
@@ -133,20 +141,27 @@ class AmxPanelKernel {
     Prefetcher prefetcher{w_.weight + (panel + 1) * n_k_groups_ * PANEL * 4, lines};
     if constexpr (IS_SPLIT) {
       split_panels_.two_fit_in_l2() ? split_panels_.split_ahead(panel, end) : split_panels_.split(panel, panel + 1);
-      split_blocks_per_step_ = split_panels_.two_fit_in_l2() ? ceil_div(VECTORS, TILES_PER_PANEL * ceil_div(rows, AMX_MR)) : 0;
+      split_blocks_per_step_ =
+          split_panels_.two_fit_in_l2() ? ceil_div(VECTORS, TILES_PER_PANEL * ceil_div(rows, AMX_MR)) : 0;
     }
     for (long i = 0; i < rows; i += AMX_MR)
-      multiply(inputs + i * padded, padded, {row_scales ? row_scales + i : nullptr, y ? y + i * w_.columns : nullptr, topk, panel * PANEL, i, 0,
-                                             std::min(AMX_MR, rows - i)}, prefetcher, {0, n_steps_, nullptr});
+      multiply(inputs + i * padded, padded,
+               {row_scales ? row_scales + i : nullptr, y ? y + i * w_.columns : nullptr, topk, panel * PANEL, i, 0,
+                std::min(AMX_MR, rows - i)},
+               prefetcher, {0, n_steps_, nullptr});
   }
 
   // Multiplies all rows by several panels. As many panels as fit stay in the L2 cache while all rows are read, and the
   // current rows stay in the L1 cache. Long rows are blocked along K, and each block is multiplied by all these panels
   // before the next one.
-  void multiply(const typename P::Input* inputs, long padded, const float* row_scales, long panel, long end, long rows, Y* y) {
-    const long panels_at_once = std::max(1L, L2_PANEL_BYTES / std::max(1L, n_steps_ * TERMS * TILE_K_GROUPS * PANEL * 4));
-    const long n_k_blocks = IS_SPLIT ? 1 : std::max(1L, ceil_div(n_steps_, MAX_RESIDENT_STEPS)), k_steps_per_block = ceil_div(n_steps_, n_k_blocks);
-    Accumulator* partial_sums = scratch<Accumulator, PARTIAL_SUMS>(n_k_blocks > 1 ? std::min(panels_at_once, end - panel) * AMX_MR * PANEL : 0);
+  void multiply(const typename P::Input* inputs, long padded, const float* row_scales, long panel, long end, long rows,
+                Y* y) {
+    const long panels_at_once =
+        std::max(1L, L2_PANEL_BYTES / std::max(1L, n_steps_ * TERMS * TILE_K_GROUPS * PANEL * 4));
+    const long n_k_blocks = IS_SPLIT ? 1 : std::max(1L, ceil_div(n_steps_, MAX_RESIDENT_STEPS)),
+               k_steps_per_block = ceil_div(n_steps_, n_k_blocks);
+    Accumulator* partial_sums =
+        scratch<Accumulator, PARTIAL_SUMS>(n_k_blocks > 1 ? std::min(panels_at_once, end - panel) * AMX_MR * PANEL : 0);
     Prefetcher no_prefetch{};
     for (; panel < end; panel += panels_at_once) {
       if constexpr (IS_SPLIT) split_panels_.split(panel, std::min(end, panel + panels_at_once));
@@ -154,8 +169,11 @@ class AmxPanelKernel {
         for (long k_block = 0; k_block < n_k_blocks; ++k_block)
           for (long column_panel = panel; column_panel < std::min(end, panel + panels_at_once); ++column_panel)
             multiply(inputs + i * padded, padded,
-                     {row_scales ? row_scales + i : nullptr, y + i * w_.columns, nullptr, column_panel * PANEL, i, 0, std::min(AMX_MR, rows - i)},
-                     no_prefetch, {k_block * k_steps_per_block, std::min(n_steps_, (k_block + 1) * k_steps_per_block), partial_sums + (column_panel - panel) * AMX_MR * PANEL});
+                     {row_scales ? row_scales + i : nullptr, y + i * w_.columns, nullptr, column_panel * PANEL, i, 0,
+                      std::min(AMX_MR, rows - i)},
+                     no_prefetch,
+                     {k_block * k_steps_per_block, std::min(n_steps_, (k_block + 1) * k_steps_per_block),
+                      partial_sums + (column_panel - panel) * AMX_MR * PANEL});
     }
   }
 
@@ -172,7 +190,7 @@ class AmxPanelKernel {
     const float* row_scales;
     Y* y;
     const ChunkTopK* topk;
-    long first, row;  // first column and first row
+    long first, row;      // first column and first row
     long next_row, rows;  // first row whose epilogue is pending, and number of rows
   };
 
@@ -182,7 +200,8 @@ class AmxPanelKernel {
     Accumulator* partial_sums;
   };
 
-  void multiply(const typename P::Input* x, long stride, const Block& block, Prefetcher& prefetcher, const StepRange& steps) {
+  void multiply(const typename P::Input* x, long stride, const Block& block, Prefetcher& prefetcher,
+                const StepRange& steps) {
     const long vectors = ceil_div(std::min(PANEL, w_.columns - block.first), LANES);
     const long min_rows_per_step = ceil_div(AMX_MR, std::max(1L, n_steps_) * ceil_div(vectors, AMX_NR_VECTORS));
     const long rows_per_step = w_.activation > 1 ? min_rows_per_step : std::max(MIN_EPILOGUE_ROWS, min_rows_per_step);
@@ -194,7 +213,8 @@ class AmxPanelKernel {
       weight = split_panels_.panel_address(block.first / PANEL);
     } else {
       weight = w_.weight + block.first * n_k_groups_ * 4;
-      if (is_last_k_block) full_groups = n_k_groups_ / TILE_K_GROUPS * TILE_K_GROUPS, tail_groups = n_k_groups_ - full_groups;
+      if (is_last_k_block)
+        full_groups = n_k_groups_ / TILE_K_GROUPS * TILE_K_GROUPS, tail_groups = n_k_groups_ - full_groups;
       if (tail_groups) {  // padded with zeros in a copy: the memory after it is the next panel or unmapped
         std::memcpy(tail_, weight + full_groups * PANEL * 4, tail_groups * PANEL * 4);
         std::memset(tail_ + tail_groups * PANEL * 4, 0, (TILE_K_GROUPS - tail_groups) * PANEL * 4);
@@ -202,14 +222,15 @@ class AmxPanelKernel {
     }
     Accumulator* sums = is_last_k_block ? sums_[is_second_buffer_ = !is_second_buffer_] : steps.partial_sums;
     for (long v = 0; v < vectors; v += AMX_NR_VECTORS)
-      tiles_.multiply<P::TILE_TYPE>({reinterpret_cast<const char*>(x) + 4 * first, weight + first * 4 * PANEL + v * 64,
-                                   tail_groups ? tail_ + v * 64 : nullptr, stride * static_cast<long>(sizeof(*x)), 4 * PANEL, full_groups - first,
-                                   IS_SPLIT, steps.first ? steps.partial_sums + v * LANES : nullptr},
-                                  block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
-                                    prefetcher.step();
-                                    flush_epilogue(rows_per_step);
-                                    if constexpr (IS_SPLIT) split_panels_.advance(split_blocks_per_step_);
-                                  });
+      tiles_.multiply<P::TILE_TYPE>(
+          {reinterpret_cast<const char*>(x) + 4 * first, weight + first * 4 * PANEL + v * 64,
+           tail_groups ? tail_ + v * 64 : nullptr, stride * static_cast<long>(sizeof(*x)), 4 * PANEL,
+           full_groups - first, IS_SPLIT, steps.first ? steps.partial_sums + v * LANES : nullptr},
+          block.rows, vectors - v, sums + v * LANES, 4 * PANEL, [&] {
+            prefetcher.step();
+            flush_epilogue(rows_per_step);
+            if constexpr (IS_SPLIT) split_panels_.advance(split_blocks_per_step_);
+          });
     if (!is_last_k_block) return;
     flush_epilogue();
     pending_ = block, pending_sums_ = sums;
@@ -230,20 +251,23 @@ class AmxPanelKernel {
 
   template <VecF32 activation(VecF32)>
   void apply_epilogue(long end) {
-    pending_.topk || w_.columns - pending_.first < PANEL ? apply_epilogue<activation, false>(end) : apply_epilogue<activation, true>(end);
+    pending_.topk || w_.columns - pending_.first < PANEL ? apply_epilogue<activation, false>(end)
+                                                         : apply_epilogue<activation, true>(end);
   }
 
   // Not inlined and short, so that its instructions fit in the reorder buffer beside those that wait for AMX.
   template <VecF32 activation(VecF32), bool is_full_panel>
   __attribute__((noinline)) void apply_epilogue(long end) {
-    const long columns = w_.columns, first = pending_.first, width = is_full_panel ? PANEL : std::min(PANEL, columns - first);
+    const long columns = w_.columns, first = pending_.first,
+               width = is_full_panel ? PANEL : std::min(PANEL, columns - first);
     const ColumnEpilogue<Accumulator> epilogue(w_, first);
     const Accumulator* sums = std::exchange(pending_sums_, pending_sums_ + (end - pending_.next_row) * PANEL);
     for (long r = std::exchange(pending_.next_row, end); r < end; ++r, sums += PANEL) {
       alignas(64) float row_results[PANEL];
       Y* y = pending_.topk ? nullptr : pending_.y + r * columns + first;
       const auto result = [&](int v) {
-        const VecF32 sum = epilogue.apply(load_accumulators(sums + v * LANES), v, IS_SPLIT ? 0.0f : pending_.row_scales[r]);
+        const VecF32 sum =
+            epilogue.apply(load_accumulators(sums + v * LANES), v, IS_SPLIT ? 0.0f : pending_.row_scales[r]);
         if constexpr (IS_SPLIT)
           if (accumulates_) return activation(sum + load(y + v * LANES, tail_mask(std::max(0L, width - v * LANES))));
         return activation(sum);
@@ -263,8 +287,8 @@ class AmxPanelKernel {
 
   const PackedMatrix& w_;
   const long n_k_groups_, n_steps_;
-  const bool accumulates_;  // onto the previous contents of `y`
-  long split_blocks_per_step_ = 0;    // blocks of the next panel, see `SplitPanels::advance`
+  const bool accumulates_;          // onto the previous contents of `y`
+  long split_blocks_per_step_ = 0;  // blocks of the next panel, see `SplitPanels::advance`
   std::conditional_t<IS_SPLIT, SplitPanels, UnsplitPanels> split_panels_;
   AmxTiles tiles_;
   alignas(64) Accumulator sums_[2][AMX_MR * PANEL];

@@ -1,4 +1,5 @@
-// Data types of packed weights, with their dot-product instructions and the conversion of inputs; see packed_linear.cpp.
+// Data types of packed weights, with their dot-product instructions and the conversion of inputs; see
+// packed_linear.cpp.
 #pragma once
 #include "kernels.h"
 #include "topk.h"
@@ -14,8 +15,8 @@ namespace {
 constexpr long PANEL = 64;
 static_assert(PANEL == PANEL_COLUMNS);
 constexpr int VECTORS = PANEL / LANES;
-constexpr long MIN_ROWS_FOR_AMX_INT8 = 7;   // bfloat16 always uses AMX, which sums in another order
-constexpr long MIN_ROWS_FOR_BF16X3 = 48;  // from which splitting the weights into three bfloat16 terms pays
+constexpr long MIN_ROWS_FOR_AMX_INT8 = 7;  // bfloat16 always uses AMX, which sums in another order
+constexpr long MIN_ROWS_FOR_BF16X3 = 48;   // from which splitting the weights into three bfloat16 terms pays
 
 struct Float32 {
   using Input = float;
@@ -36,7 +37,9 @@ struct Bfloat16 {
   static constexpr TileType TILE_TYPE = TileType::bfloat16;
   using Accumulator = float;
   static constexpr int MAX_ACCUMULATOR_REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
-  static VectorAccumulator multiply_add_group(VectorAccumulator sum, const uint16_t* x, const char* w) { return dot_bf16_pairs(sum, x, load_i32(w)); }
+  static VectorAccumulator multiply_add_group(VectorAccumulator sum, const uint16_t* x, const char* w) {
+    return dot_bf16_pairs(sum, x, load_i32(w));
+  }
 };
 
 struct Int8 {
@@ -46,11 +49,13 @@ struct Int8 {
   static constexpr TileType TILE_TYPE = TileType::int8;
   using Accumulator = int32_t;
   static constexpr int MAX_ACCUMULATOR_REGISTERS = ACCUMULATOR_REGISTERS_UNPACKED;
-  static VectorAccumulator multiply_add_group(VectorAccumulator sum, const QuantizedInput* x, const char* w) { return dot_i8_quads(sum, x, w); }
+  static VectorAccumulator multiply_add_group(VectorAccumulator sum, const QuantizedInput* x, const char* w) {
+    return dot_i8_quads(sum, x, w);
+  }
 };
 
-// Converts a row of x to the operand type: unchanged, rounded to bfloat16, or dynamically quantized to int8. `padded` is
-// the length with padding; `row_scale` receives the scale of a quantized row.
+// Converts a row of x to the operand type: unchanged, rounded to bfloat16, or dynamically quantized to int8. `padded`
+// is the length with padding; `row_scale` receives the scale of a quantized row.
 const float* convert_input(const float* x, long, long, float*, float*, Float32) { return x; }
 
 const uint16_t* convert_input(const float* x, long inner, long padded, uint16_t* dst, float*, Bfloat16) {
@@ -87,8 +92,8 @@ const QuantizedInput* convert_input(const T* x, long inner, long padded, Quantiz
   return dst;
 }
 
-// Dequantizes a vector of accumulators (by the scales of its row and columns, after subtracting the zero point) and adds
-// the bias.
+// Dequantizes a vector of accumulators (by the scales of its row and columns, after subtracting the zero point) and
+// adds the bias.
 VecF32 apply_scales_and_bias(VecF32 sum, const PackedMatrix& w, long column, float) {
   return w.bias ? sum + load(w.bias + column) : sum;
 }

@@ -1,6 +1,7 @@
 // Packing of A and B before they are multiplied. A k-group has four bytes, as in VNNI layouts: one float32, or two
 // bfloat16 that are neighbours along K. B is packed into panels of columns, A into contiguous rows. If float32 is split
-// into three bfloat16 (bf16x3), each block of sixteen k-groups is stored three times: the first, second and third terms.
+// into three bfloat16 (bf16x3), each block of sixteen k-groups is stored three times: the first, second and third
+// terms.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -11,7 +12,7 @@
 namespace transformer {
 namespace {
 
-constexpr long PREFETCH_DISTANCE = 16;            // in k-groups
+constexpr long PREFETCH_DISTANCE = 16;  // in k-groups
 
 struct Float32 {
   using Input = float;
@@ -89,7 +90,8 @@ void pack_b(const T* src, long stride, bool is_k_contiguous, const PackBlock& bl
   const auto [width, panel_width, inner, k_groups, first_k_group, end_k_group] = block;
   if (!is_k_contiguous && panel_width <= 2 * LANES) {  // panels are the inner loop, so that memory is read contiguously
     for (long group = first_k_group; group < end_k_group; ++group) {
-      for (long i = 0; i < P::K_PER_GROUP; ++i) prefetch(src + std::min(inner - 1, (group + PREFETCH_DISTANCE) * P::K_PER_GROUP + i) * stride, width);
+      for (long i = 0; i < P::K_PER_GROUP; ++i)
+        prefetch(src + std::min(inner - 1, (group + PREFETCH_DISTANCE) * P::K_PER_GROUP + i) * stride, width);
       for (long start = 0; start < width; start += panel_width) {
         char* tile = dst + 4 * (start * k_groups + group * panel_width);
         if constexpr (P::K_PER_GROUP == 2 && sizeof(T) == 2)
@@ -98,15 +100,17 @@ void pack_b(const T* src, long stride, bool is_k_contiguous, const PackBlock& bl
             continue;
           }
         for (long v = 0; v < std::min(panel_width, width - start); v += LANES)
-          store_i32(tile + 4 * v, load_k_group_row(P(), src + group * P::K_PER_GROUP * stride + start + v, stride, group * P::K_PER_GROUP + 1 < inner,
-                                               group * P::K_PER_GROUP < inner ? tail_mask(width - start - v) : 0));
+          store_i32(tile + 4 * v, load_k_group_row(P(), src + group * P::K_PER_GROUP * stride + start + v, stride,
+                                                   group * P::K_PER_GROUP + 1 < inner,
+                                                   group * P::K_PER_GROUP < inner ? tail_mask(width - start - v) : 0));
       }
     }
     return;
   }
   for (long start = 0; start < width; start += panel_width) {
     char* tile = dst + 4 * start * k_groups;
-    const long filled_columns = std::min(panel_width, ceil_div(width - start, LANES) * LANES);  // vectors beyond these are never read
+    const long filled_columns =
+        std::min(panel_width, ceil_div(width - start, LANES) * LANES);  // vectors beyond these are never read
     if (!is_k_contiguous) {
       for (long group = first_k_group; group < end_k_group; ++group) {
         if (start == 0)
@@ -118,11 +122,14 @@ void pack_b(const T* src, long stride, bool is_k_contiguous, const PackBlock& bl
             continue;
           }
         for (long i = 0; i < P::K_PER_GROUP; ++i)
-          prefetch(src + std::min(inner - 1, (group + PREFETCH_DISTANCE) * P::K_PER_GROUP + i) * stride + start, panel_width);
+          prefetch(src + std::min(inner - 1, (group + PREFETCH_DISTANCE) * P::K_PER_GROUP + i) * stride + start,
+                   panel_width);
         for (long v = 0; v < filled_columns; v += LANES)
-          store_i32(tile + 4 * (group * panel_width + v),
-                     load_k_group_row(P(), src + group * P::K_PER_GROUP * stride + start + v, stride, group * P::K_PER_GROUP + 1 < inner,
-                                  group * P::K_PER_GROUP < inner ? tail_mask(std::clamp(width - start - v, 0L, LANES)) : 0));
+          store_i32(
+              tile + 4 * (group * panel_width + v),
+              load_k_group_row(
+                  P(), src + group * P::K_PER_GROUP * stride + start + v, stride, group * P::K_PER_GROUP + 1 < inner,
+                  group * P::K_PER_GROUP < inner ? tail_mask(std::clamp(width - start - v, 0L, LANES)) : 0));
       }
       continue;
     }
@@ -131,8 +138,9 @@ void pack_b(const T* src, long stride, bool is_k_contiguous, const PackBlock& bl
         VecI32 loaded[16];
         for (long i = 0; i < 16; ++i)
           loaded[i] = start + v + i < width
-                         ? load_k_group_column(P(), src + (start + v + i) * stride + group * P::K_PER_GROUP, inner - group * P::K_PER_GROUP)
-                         : broadcast_i32(0);
+                          ? load_k_group_column(P(), src + (start + v + i) * stride + group * P::K_PER_GROUP,
+                                                inner - group * P::K_PER_GROUP)
+                          : broadcast_i32(0);
         transpose(loaded);
         for (long i = 0; i < std::min(LANES, end_k_group - group); ++i)
           store_i32(tile + 4 * ((group + i) * panel_width + v), loaded[i]);
@@ -172,15 +180,15 @@ void pack_a(const T* src, long stride, bool is_transposed, long inner, long rows
         for (long i = 0; i < 16; ++i) {
           const long row = first + i * P::K_PER_GROUP;
           loaded[i] = row < inner
-                         ? load_k_group_row(P(), src + row * stride + start, stride, row + 1 < inner, tail_mask(width))
-                         : broadcast_i32(0);
+                          ? load_k_group_row(P(), src + row * stride + start, stride, row + 1 < inner, tail_mask(width))
+                          : broadcast_i32(0);
         }
         transpose(loaded);
       } else {
-        for (long i = 0; i < width; ++i) loaded[i] = load_k_group_column(P(), src + (start + i) * stride + first, inner - first);
+        for (long i = 0; i < width; ++i)
+          loaded[i] = load_k_group_column(P(), src + (start + i) * stride + first, inner - first);
       }
-      for (long i = 0; i < width; ++i)
-        store_i32(dst + (start + i) * row_stride + 4 * group, loaded[i]);
+      for (long i = 0; i < width; ++i) store_i32(dst + (start + i) * row_stride + 4 * group, loaded[i]);
     }
 }
 
@@ -190,7 +198,8 @@ void pack_a(const MatrixView& x, long first, long inner, long rows, char* dst, l
   const long offset = first * (x.is_transposed ? 1 : x.stride);
   if constexpr (sizeof(typename P::Input) == 2)
     if (x.is_bfloat16)
-      return pack_a<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, x.is_transposed, inner, rows, dst, row_stride);
+      return pack_a<P>(static_cast<const uint16_t*>(x.data) + offset, x.stride, x.is_transposed, inner, rows, dst,
+                       row_stride);
   const auto* src = static_cast<const float*>(x.data) + offset;
   if constexpr (P::TERMS == 3)
     pack_a_bf16x3(src, x.stride, x.is_transposed, inner, rows, dst, row_stride);

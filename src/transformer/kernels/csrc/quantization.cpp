@@ -5,7 +5,7 @@
 
 // The scale of a row is its largest absolute value / 127.
 extern "C" void transformer_quantize_rows(const float* weight, long rows, long inner, int8_t* values, float* scales,
-                                       int threads) {
+                                          int threads) {
   using namespace transformer;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; ++i) {

@@ -54,7 +54,8 @@ void transpose_pairs(const uint16_t* src, long stride, long n, long width, int32
         loaded[i] = row < n ? load_bf16_pairs(src + row * stride + first, width - first) : broadcast_i32(0);
       }
       transpose(loaded);
-      for (long i = 0; i < std::min(LANES, (width - first) / 2); ++i) store_i32(dst + ((first / 2 + i) * V + v) * LANES, loaded[i]);
+      for (long i = 0; i < std::min(LANES, (width - first) / 2); ++i)
+        store_i32(dst + ((first / 2 + i) * V + v) * LANES, loaded[i]);
     }
 }
 
@@ -73,16 +74,18 @@ void interleave_pairs(const uint16_t* src, long stride, long n, long width, int3
 template <int S, int E>
 class ShortHead {
  public:
-  explicit ShortHead(const Head& head) : head(head), a(head.a), row_stride(a.heads * a.width), stride(round_up_to_even(a.positions)) {}
+  explicit ShortHead(const Head& head)
+      : head(head), a(head.a), row_stride(a.heads * a.width), stride(round_up_to_even(a.positions)) {}
 
   void forward() const {
     transpose_pairs<S>(head_data(a.keys), a.keys.position, a.positions, a.width, k_contiguous_pairs);
     uint16_t* weights = head.weights<uint16_t>();
-    multiply<S>(in_place(head_data(a.query), a.query.position), k_contiguous_pairs, a.width / 2, a.queries, [&](long t, const VecF32* sums) {
-      alignas(64) float scores[S * LANES];
-      for (int v = 0; v < S; ++v) store(scores + v * LANES, sums[v]);
-      softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
-    });
+    multiply<S>(in_place(head_data(a.query), a.query.position), k_contiguous_pairs, a.width / 2, a.queries,
+                [&](long t, const VecF32* sums) {
+                  alignas(64) float scores[S * LANES];
+                  for (int v = 0; v < S; ++v) store(scores + v * LANES, sums[v]);
+                  softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
+                });
     interleave_pairs<E>(head_data(a.values), a.values.position, a.positions, a.width, interleaved_pairs);
     multiply<E>(in_place(head.dropped_weights<uint16_t>(), stride), interleaved_pairs, n_pairs(a.positions), a.queries,
                 row_writer(head.interleaved_data<uint16_t>(a.out, a.queries), row_stride));
@@ -97,14 +100,17 @@ class ShortHead {
     multiply<E>(interleaved(), interleaved_pairs, n_pairs(a.queries), a.positions, row_writer(a.d_values));
     // Gradient of the scores.
     transpose_pairs<S>(head_data(a.values), a.values.position, a.positions, a.width, k_contiguous_pairs);
-    multiply<S>(in_place(d_out, row_stride), k_contiguous_pairs, a.width / 2, a.queries, [&](long t, const VecF32* sums) {
-      alignas(64) float d_dropped[S * LANES];
-      for (int v = 0; v < S; ++v) store(d_dropped + v * LANES, sums[v]);
-      softmax_gradient(weights + t * stride, dropped + t * stride, d_dropped, a.scale, a.positions, d_scores + t * MAX_SHORT_POSITIONS);
-    });
+    multiply<S>(in_place(d_out, row_stride), k_contiguous_pairs, a.width / 2, a.queries,
+                [&](long t, const VecF32* sums) {
+                  alignas(64) float d_dropped[S * LANES];
+                  for (int v = 0; v < S; ++v) store(d_dropped + v * LANES, sums[v]);
+                  softmax_gradient(weights + t * stride, dropped + t * stride, d_dropped, a.scale, a.positions,
+                                   d_scores + t * MAX_SHORT_POSITIONS);
+                });
     // Gradient of the queries.
     interleave_pairs<E>(head_data(a.keys), a.keys.position, a.positions, a.width, interleaved_pairs);
-    multiply<E>(in_place(d_scores, MAX_SHORT_POSITIONS), interleaved_pairs, n_pairs(a.positions), a.queries, row_writer(a.d_query));
+    multiply<E>(in_place(d_scores, MAX_SHORT_POSITIONS), interleaved_pairs, n_pairs(a.positions), a.queries,
+                row_writer(a.d_query));
     // Gradient of the keys.
     interleave_pairs<S>(d_scores, MAX_SHORT_POSITIONS, a.queries, a.positions, k_contiguous_pairs);
     interleave_pairs<E>(head_data(a.query), a.query.position, a.queries, a.width, interleaved_pairs);
@@ -148,7 +154,8 @@ bool run_if_short(const Head& head, const Work& work) {
       default: work(ShortHead<S, 4>(head));
     }
   };
-  longest > LANES ? run_with_length(std::integral_constant<int, 2>()) : run_with_length(std::integral_constant<int, 1>());
+  longest > LANES ? run_with_length(std::integral_constant<int, 2>())
+                  : run_with_length(std::integral_constant<int, 1>());
   return true;
 }
 

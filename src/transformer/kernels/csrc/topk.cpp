@@ -1,8 +1,8 @@
 // The k most probable tokens of each row of logits, and their log-probabilities, in one pass over memory.
 #include "topk.h"
 
-extern "C" void transformer_log_softmax_topk(const float* logits, long rows, long columns, long k, const bool* forbidden,
-                                        float* log_p, int64_t* tokens, int threads) {
+extern "C" void transformer_log_softmax_topk(const float* logits, long rows, long columns, long k,
+                                             const bool* forbidden, float* log_p, int64_t* tokens, int threads) {
   using namespace transformer;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < rows; ++i) {

@@ -27,9 +27,9 @@ inline void insert(float value, int64_t token, long k, float* top_values, int64_
 // The top-k of one chunk of columns, for all rows, in one thread.
 struct ChunkTopK {
   long k;
-  const bool* forbidden;    // whether each token is excluded; or null
+  const bool* forbidden;     // whether each token is excluded; or null
   float *maxima, *exp_sums;  // one per row and lane: running maximum, and sum of e^(logit - maximum)
-  float* top_values;          // k per row
+  float* top_values;         // k per row
   int64_t* tokens;
 
   // Updates a row with the logits of `width` columns from `column` on (online softmax).
@@ -47,8 +47,7 @@ struct ChunkTopK {
         if (const Mask candidates = movemask(cmp_gt(v[i], threshold)))
           threshold = broadcast(insert_candidates(logits + i * LANES, candidates, row, column + i * LANES));
       }
-      if (movemask(cmp_neq(running_max, previous_max)))
-        running_sum = running_sum * exp(previous_max - running_max);
+      if (movemask(cmp_neq(running_max, previous_max))) running_sum = running_sum * exp(previous_max - running_max);
 #pragma GCC unroll 4
       for (long i = 0; i < VECTORS; ++i) running_sum = running_sum + exp(v[i] - running_max);
     }
@@ -62,7 +61,8 @@ struct ChunkTopK {
     for (; candidates; candidates &= candidates - 1) {
       const long lane = __builtin_ctz(candidates);
       const int64_t token = column + lane;
-      if (logits[lane] > row_top[k - 1] && !(forbidden && forbidden[token])) insert(logits[lane], token, k, row_top, tokens + row * k);
+      if (logits[lane] > row_top[k - 1] && !(forbidden && forbidden[token]))
+        insert(logits[lane], token, k, row_top, tokens + row * k);
     }
     return row_top[k - 1];
   }
@@ -75,16 +75,26 @@ class TopK {
   const long n_chunks;
 
   TopK(long columns, long rows, long k, const bool* forbidden, long n_lists)
-      : n_chunks((columns + CHUNK_COLUMNS - 1) / CHUNK_COLUMNS), rows(rows), k(k), n_lists(n_lists), forbidden(forbidden),
-        maxima(scratch<float, MAXIMA>(n_chunks * rows)), exp_sums(scratch<float, EXP_SUMS>(n_chunks * rows)),
-        top_values(scratch<float, TOP_VALUES>(n_lists * rows * k)), tokens(scratch<int64_t, TOKENS>(n_lists * rows * k)) {
+      : n_chunks((columns + CHUNK_COLUMNS - 1) / CHUNK_COLUMNS),
+        rows(rows),
+        k(k),
+        n_lists(n_lists),
+        forbidden(forbidden),
+        maxima(scratch<float, MAXIMA>(n_chunks * rows)),
+        exp_sums(scratch<float, EXP_SUMS>(n_chunks * rows)),
+        top_values(scratch<float, TOP_VALUES>(n_lists * rows * k)),
+        tokens(scratch<int64_t, TOKENS>(n_lists * rows * k)) {
     std::fill(top_values, top_values + n_lists * rows * k, NEG_INFINITY);
     std::fill(tokens, tokens + n_lists * rows * k, 0);
   }
 
   ChunkTopK begin_chunk(long list) const {
-    const ChunkTopK chunk{k, forbidden, scratch<float, CHUNK_MAXIMA>(rows * LANES), scratch<float, CHUNK_EXP_SUMS>(rows * LANES),
-                           top_values + list * rows * k, tokens + list * rows * k};
+    const ChunkTopK chunk{k,
+                          forbidden,
+                          scratch<float, CHUNK_MAXIMA>(rows * LANES),
+                          scratch<float, CHUNK_EXP_SUMS>(rows * LANES),
+                          top_values + list * rows * k,
+                          tokens + list * rows * k};
     std::fill(chunk.maxima, chunk.maxima + rows * LANES, LOWEST);  // not minus infinity, because -inf - -inf is NaN
     std::fill(chunk.exp_sums, chunk.exp_sums + rows * LANES, 0.0f);
     return chunk;
@@ -112,19 +122,27 @@ class TopK {
       for (long chunk = 0; chunk < n_chunks; ++chunk) row_max = std::max(row_max, maxima[chunk * rows + row]);
       for (long chunk = 0; chunk < n_chunks; ++chunk)
         exp_sum += exp_sums[chunk * rows + row] * std::exp(maxima[chunk * rows + row] - row_max);
-      if (std::isnan(exp_sum)) std::fill(log_p, log_p + k, NEG_INFINITY);  // a NaN logit invalidates all probabilities of the row
+      if (std::isnan(exp_sum))
+        std::fill(log_p, log_p + k, NEG_INFINITY);  // a NaN logit invalidates all probabilities of the row
       if (exp_sum > 0)
         for (long j = 0; j < k; ++j) log_p[j] -= row_max + std::log(exp_sum);
     }
   }
 
  private:
-  enum { MAXIMA = 60, EXP_SUMS, TOP_VALUES, TOKENS, CHUNK_MAXIMA, CHUNK_EXP_SUMS };  // scratch buffers that no kernel uses
+  enum {
+    MAXIMA = 60,
+    EXP_SUMS,
+    TOP_VALUES,
+    TOKENS,
+    CHUNK_MAXIMA,
+    CHUNK_EXP_SUMS
+  };  // scratch buffers that no kernel uses
 
   const long rows, k, n_lists;
   const bool* forbidden;
   float *maxima, *exp_sums;  // for each chunk of each row
-  float* top_values;          // k for each row in each list
+  float* top_values;         // k for each row in each list
   int64_t* tokens;
 };
 

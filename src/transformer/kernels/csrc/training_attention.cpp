@@ -28,26 +28,31 @@ void forward(const Head& head) {
   const TrainingAttention& a = head.a;
   const long padded_positions = (a.positions + LANES - 1) / LANES * LANES, stride = round_up_to_even(a.positions);
   float* scores = scratch<float, 20>(a.queries * padded_positions);
-  const MatrixView q = as_rows(head.data<T>(a.query), a.query.position), k = as_rows(head.data<T>(a.keys), a.keys.position);
+  const MatrixView q = as_rows(head.data<T>(a.query), a.query.position),
+                   k = as_rows(head.data<T>(a.keys), a.keys.position);
   T* weights = head.weights<T>();
   multiply<T>(q, as_transposed(k), scores, padded_positions, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
     softmax(scores + t * padded_positions, head.mask(t), a.scale, a.positions, weights + t * stride);
-  multiply<T>(as_rows(head.dropped_weights<T>(), stride, 1), as_rows(head.data<T>(a.values), a.values.position), head.interleaved_data<T>(a.out, a.queries),
-              a.heads * a.width, a.queries, a.width, a.positions);
+  multiply<T>(as_rows(head.dropped_weights<T>(), stride, 1), as_rows(head.data<T>(a.values), a.values.position),
+              head.interleaved_data<T>(a.out, a.queries), a.heads * a.width, a.queries, a.width, a.positions);
 }
 
 template <typename T>
 void backward(const Head& head) {
   const TrainingAttention& a = head.a;
-  const long padded_positions = (a.positions + LANES - 1) / LANES * LANES, stride = round_up_to_even(a.positions), row_stride = a.heads * a.width;
+  const long padded_positions = (a.positions + LANES - 1) / LANES * LANES, stride = round_up_to_even(a.positions),
+             row_stride = a.heads * a.width;
   float* d_weights = scratch<float, 20>(a.queries * padded_positions);
   T* d_scores = scratch<T, 21>(a.queries * stride);
   const T *weights = head.weights<T>(), *dropped = head.dropped_weights<T>();
-  const MatrixView d_out = as_rows(head.interleaved_data<T>(a.out, a.queries), row_stride), w = as_rows(dropped, stride, 1);
-  const MatrixView q = as_rows(head.data<T>(a.query), a.query.position), k = as_rows(head.data<T>(a.keys), a.keys.position);
+  const MatrixView d_out = as_rows(head.interleaved_data<T>(a.out, a.queries), row_stride),
+                   w = as_rows(dropped, stride, 1);
+  const MatrixView q = as_rows(head.data<T>(a.query), a.query.position),
+                   k = as_rows(head.data<T>(a.keys), a.keys.position);
   const MatrixView v = as_rows(head.data<T>(a.values), a.values.position), ds = as_rows(d_scores, stride, 1);
-  multiply<T>(as_transposed(w), d_out, head.mutable_data<T>(a.d_values), a.d_values.position, a.positions, a.width, a.queries);
+  multiply<T>(as_transposed(w), d_out, head.mutable_data<T>(a.d_values), a.d_values.position, a.positions, a.width,
+              a.queries);
   multiply<T>(d_out, as_transposed(v), d_weights, padded_positions, a.queries, a.positions, a.width);
   for (long t = 0; t < a.queries; ++t)
     softmax_gradient(weights + t * stride, dropped + t * stride, d_weights + t * padded_positions, a.scale, a.positions,
@@ -61,7 +66,10 @@ void run_all(const TrainingAttention& a, bool is_backward, int threads) {
   parallel_for(a.batch * a.heads, threads, [&](long i) {
     const Head head{a, i / a.heads, i % a.heads};
     if constexpr (HAS_BF16_DOT && IS_BFLOAT16<T>)
-      if (!amx_enabled && run_if_short(head, [=](const auto& short_head) { is_backward ? short_head.backward() : short_head.forward(); })) return;
+      if (!amx_enabled && run_if_short(head, [=](const auto& short_head) {
+            is_backward ? short_head.backward() : short_head.forward();
+          }))
+        return;
     is_backward ? backward<T>(head) : forward<T>(head);
   });
 }

@@ -47,7 +47,8 @@ inline Mask tail_mask(long n) { return n >= LANES ? 0xffff : static_cast<Mask>((
 // Computed as e^x = 2^n 2^f with |f| <= 1/2. 2^f is approximated by the polynomial of degree 5 that is 1 at 0 and has
 // the least maximum relative error, 1e-7.
 inline VecF32 exp(VecF32 x) {
-  const VecF32 lower_bound = broadcast(-87.3f), t = max(lower_bound, x) * broadcast(1.44269504f), n = round_nearest(t), f = t - n;
+  const VecF32 lower_bound = broadcast(-87.3f), t = max(lower_bound, x) * broadcast(1.44269504f), n = round_nearest(t),
+               f = t - n;
   VecF32 p = broadcast(0.00132647273f);
   p = fmadd(p, f, broadcast(0.00967151299f));
   p = fmadd(p, f, broadcast(0.0555073358f));

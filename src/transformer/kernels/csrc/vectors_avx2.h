@@ -8,15 +8,15 @@
 
 namespace transformer {
 
-constexpr int ACCUMULATOR_REGISTERS = 12;  // of 16 registers
+constexpr int ACCUMULATOR_REGISTERS = 12;          // of 16 registers
 constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 8;  // if operands must be unpacked first
 constexpr int REGISTERS_PER_VECTOR = 2;
-constexpr long COLUMN_BLOCK = 16;        // columns per block of a packed weight
-constexpr long KC = 256;       // k-groups per block of K, whose panel stays in the L1 cache
-constexpr long MIN_MC = 24;        // minimum number of rows per block, if there are enough
+constexpr long COLUMN_BLOCK = 16;           // columns per block of a packed weight
+constexpr long KC = 256;                    // k-groups per block of K, whose panel stays in the L1 cache
+constexpr long MIN_MC = 24;                 // minimum number of rows per block, if there are enough
 constexpr long L2_BLOCK_BYTES = 128 << 10;  // maximum size of a larger block of rows, which stays in the L2 cache
-constexpr bool HAS_BF16_DOT = false;  // whether there is a dot product of bfloat16 pairs
-constexpr bool READS_A_IN_PLACE = false;  // panels are so narrow that rows are read often, so they are packed
+constexpr bool HAS_BF16_DOT = false;        // whether there is a dot product of bfloat16 pairs
+constexpr bool READS_A_IN_PLACE = false;    // panels are so narrow that rows are read often, so they are packed
 
 struct VecF32 {
   __m256 low, high;
@@ -25,7 +25,7 @@ struct VecI32 {
   __m256i low, high;
 };
 using Mask = uint16_t;  // one bit for each lane in use
-struct VecMask {          // result of a comparison: all bits of a lane are set, or none
+struct VecMask {        // result of a comparison: all bits of a lane are set, or none
   __m256 low, high;
 };
 
@@ -100,9 +100,13 @@ inline VecI32 convert_to_i32(VecF32 x) { return {_mm256_cvtps_epi32(x.low), _mm2
 inline VecF32 convert_to_f32(VecI32 x) { return {_mm256_cvtepi32_ps(x.low), _mm256_cvtepi32_ps(x.high)}; }
 inline VecI32 add_i32(VecI32 a, VecI32 b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
 inline VecI32 sub_i32(VecI32 a, VecI32 b) { return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)}; }
-inline VecI32 bits_and(VecI32 a, VecI32 b) { return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)}; }
+inline VecI32 bits_and(VecI32 a, VecI32 b) {
+  return {_mm256_and_si256(a.low, b.low), _mm256_and_si256(a.high, b.high)};
+}
 inline VecI32 bits_or(VecI32 a, VecI32 b) { return {_mm256_or_si256(a.low, b.low), _mm256_or_si256(a.high, b.high)}; }
-inline VecI32 bits_xor(VecI32 a, VecI32 b) { return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)}; }
+inline VecI32 bits_xor(VecI32 a, VecI32 b) {
+  return {_mm256_xor_si256(a.low, b.low), _mm256_xor_si256(a.high, b.high)};
+}
 inline VecI32 shift_left(VecI32 x, int n) { return {_mm256_slli_epi32(x.low, n), _mm256_slli_epi32(x.high, n)}; }
 inline VecI32 shift_right(VecI32 x, int n) { return {_mm256_srli_epi32(x.low, n), _mm256_srli_epi32(x.high, n)}; }
 
@@ -120,7 +124,7 @@ inline VecF32 scalef(VecF32 x, VecF32 n) {
 inline VecMask to_vec_mask(VecF32 x) { return {x.low, x.high}; }
 inline VecMask to_vec_mask(Mask m) {
   const VecI32 bits{_mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128),
-                  _mm256_setr_epi32(256, 512, 1024, 2048, 4096, 8192, 16384, 32768)};
+                    _mm256_setr_epi32(256, 512, 1024, 2048, 4096, 8192, 16384, 32768)};
   const VecI32 set = bits_and(bits, broadcast_i32(m));
   return to_vec_mask(bitcast_f32({_mm256_cmpeq_epi32(set.low, bits.low), _mm256_cmpeq_epi32(set.high, bits.high)}));
 }
@@ -136,14 +140,19 @@ inline VecMask cmp_nle(VecF32 a, VecF32 b) { return compare<_CMP_NLE_UQ>(a, b); 
 inline VecMask cmp_neq(VecF32 a, VecF32 b) { return compare<_CMP_NEQ_UQ>(a, b); }
 inline VecMask cmp_ge(VecI32 a, VecI32 b) {  // for non-negative numbers
   const VecI32 b_minus_1 = sub_i32(b, broadcast_i32(1));
-  return to_vec_mask(bitcast_f32({_mm256_cmpgt_epi32(a.low, b_minus_1.low), _mm256_cmpgt_epi32(a.high, b_minus_1.high)}));
+  return to_vec_mask(
+      bitcast_f32({_mm256_cmpgt_epi32(a.low, b_minus_1.low), _mm256_cmpgt_epi32(a.high, b_minus_1.high)}));
 }
-inline Mask movemask(VecMask mask) { return static_cast<Mask>(_mm256_movemask_ps(mask.low) | _mm256_movemask_ps(mask.high) << 8); }
+inline Mask movemask(VecMask mask) {
+  return static_cast<Mask>(_mm256_movemask_ps(mask.low) | _mm256_movemask_ps(mask.high) << 8);
+}
 inline VecF32 select(VecMask mask, VecF32 yes, VecF32 no) {
   return {_mm256_blendv_ps(no.low, yes.low, mask.low), _mm256_blendv_ps(no.high, yes.high, mask.high)};
 }
 inline VecF32 select(Mask m, VecF32 yes, VecF32 no) { return m == ALL_LANES ? yes : select(to_vec_mask(m), yes, no); }
-inline VecF32 maskz(VecMask mask, VecF32 x) { return {_mm256_and_ps(x.low, mask.low), _mm256_and_ps(x.high, mask.high)}; }
+inline VecF32 maskz(VecMask mask, VecF32 x) {
+  return {_mm256_and_ps(x.low, mask.low), _mm256_and_ps(x.high, mask.high)};
+}
 inline VecF32 maskz(Mask m, VecF32 x) { return m == ALL_LANES ? x : maskz(to_vec_mask(m), x); }
 
 inline VecF32 load(const float* x) { return {_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8)}; }
@@ -207,10 +216,12 @@ inline void store_saturated_i8(int8_t* y, Mask m, VecI32 v) {
 
 // bfloat16 is the upper half of a float. Rounds to nearest, ties to even; NaN is preserved.
 inline __m256i to_bf16_bits(__m256 x) {
-  const __m256i bits = _mm256_castps_si256(x), odd_bit = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i bits = _mm256_castps_si256(x),
+                odd_bit = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i nearest = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd_bit);
   const __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-  const __m256 result = _mm256_blendv_ps(_mm256_castsi256_ps(nearest), _mm256_castsi256_ps(nan), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256 result =
+      _mm256_blendv_ps(_mm256_castsi256_ps(nearest), _mm256_castsi256_ps(nan), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   return _mm256_srli_epi32(_mm256_castps_si256(result), 16);
 }
 
@@ -278,8 +289,8 @@ inline VecF32 dot_bf16_pairs(VecF32 sum, const void* pair, VecI32 pairs) {
 using QuantizedInput = int16_t;
 constexpr bool HAS_ZERO_POINT_128 = false;
 inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) {
-  const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15,
-                                         0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+  const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7,
+                                         8, 9, 12, 13, 10, 11, 14, 15);
   const __m256i packed = _mm256_shuffle_epi8(pack_i16(v), order);
   m == ALL_LANES ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), packed) : store_prefix(y, m, packed);
 }
@@ -296,8 +307,7 @@ inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
   const __m256i even_x = _mm256_castps_si256(_mm256_broadcast_ss(pairs));
   const __m256i odd_x = _mm256_castps_si256(_mm256_broadcast_ss(pairs + 1));
   const VecI32 weights = load_i32(w);
-  return {dot_i8_quads(sum.low, even_x, odd_x, weights.low),
-          dot_i8_quads(sum.high, even_x, odd_x, weights.high)};
+  return {dot_i8_quads(sum.low, even_x, odd_x, weights.low), dot_i8_quads(sum.high, even_x, odd_x, weights.high)};
 }
 
 // Transposes a matrix of 8 x 8.

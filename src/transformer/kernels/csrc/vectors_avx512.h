@@ -13,19 +13,19 @@
 
 namespace transformer {
 
-constexpr int ACCUMULATOR_REGISTERS = 24;  // of 32 registers
+constexpr int ACCUMULATOR_REGISTERS = 24;           // of 32 registers
 constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 24;  // if operands must be unpacked first
 constexpr int REGISTERS_PER_VECTOR = 1;
-constexpr long COLUMN_BLOCK = 64;        // columns per block of a packed weight
-constexpr long KC = 512;       // k-groups per block of K, whose panel stays in the L2 cache
-constexpr long MIN_MC = 48;        // minimum number of rows per block, if there are enough
+constexpr long COLUMN_BLOCK = 64;           // columns per block of a packed weight
+constexpr long KC = 512;                    // k-groups per block of K, whose panel stays in the L2 cache
+constexpr long MIN_MC = 48;                 // minimum number of rows per block, if there are enough
 constexpr long L2_BLOCK_BYTES = 576 << 10;  // maximum size of a larger block of rows, which stays in the L2 cache
-constexpr bool HAS_BF16_DOT = true;  // whether there is a dot product of bfloat16 pairs
+constexpr bool HAS_BF16_DOT = true;         // whether there is a dot product of bfloat16 pairs
 constexpr bool READS_A_IN_PLACE = true;
 
 using VecF32 = __m512;
 using VecI32 = __m512i;
-using Mask = __mmask16;   // one bit for each lane in use
+using Mask = __mmask16;     // one bit for each lane in use
 using VecMask = __mmask16;  // result of a comparison
 
 inline VecF32 broadcast(float x) { return _mm512_set1_ps(x); }
@@ -41,9 +41,7 @@ inline VecF32 fnmsub(VecF32 a, VecF32 b, VecF32 c) { return _mm512_fnmsub_ps(a, 
 inline VecF32 max(VecF32 a, VecF32 b) { return _mm512_max_ps(a, b); }  // if a or b is NaN: b
 inline VecF32 min(VecF32 a, VecF32 b) { return _mm512_min_ps(a, b); }
 inline VecF32 abs(VecF32 x) { return _mm512_abs_ps(x); }
-inline VecF32 round_nearest(VecF32 x) {
-  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+inline VecF32 round_nearest(VecF32 x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 inline VecF32 scalef(VecF32 x, VecF32 n) { return _mm512_scalef_ps(x, n); }
 inline float reduce_add(VecF32 x) { return _mm512_reduce_add_ps(x); }
 inline float reduce_max(VecF32 x) { return _mm512_reduce_max_ps(x); }
@@ -112,7 +110,9 @@ inline void mul_hi_lo_u32(VecI32 a, VecI32 b, VecI32& high, VecI32& low) {
 }
 
 // bfloat16 is the upper half of a float.
-inline VecI32 load_bf16_bits(const uint16_t* x, Mask m) { return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, x)); }
+inline VecI32 load_bf16_bits(const uint16_t* x, Mask m) {
+  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, x));
+}
 inline VecF32 load(const uint16_t* x, Mask m) { return bitcast_f32(shift_left(load_bf16_bits(x, m), 16)); }
 inline void store(uint16_t* y, Mask m, VecF32 v) {
   _mm256_mask_storeu_epi16(y, m, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
@@ -135,7 +135,9 @@ inline VecI32 load_bf16_pairs(const uint16_t* x, long n) {
 // Interleaves two rows of sixteen bfloat16: pairs of vertical neighbours.
 inline VecI32 interleave_bf16_rows(const uint16_t* first, const uint16_t* second) {
   alignas(64) static constexpr auto permutation = [] {
-    struct { uint16_t indices[32]; } table{};
+    struct {
+      uint16_t indices[32];
+    } table{};
     for (int i = 0; i < 32; ++i) table.indices[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
     return table;
   }();
@@ -148,7 +150,9 @@ inline VecI32 interleave_bf16_rows(const uint16_t* first, const uint16_t* second
 // Same for 32 columns.
 inline void interleave_bf16_rows(const uint16_t* first, const uint16_t* second, VecI32& low, VecI32& high) {
   alignas(64) static constexpr auto permutation = [] {
-    struct { uint16_t low[32], high[32]; } table{};
+    struct {
+      uint16_t low[32], high[32];
+    } table{};
     for (int i = 0; i < 32; ++i) {
       table.low[i] = static_cast<uint16_t>(i / 2 + i % 2 * 32);
       table.high[i] = static_cast<uint16_t>(table.low[i] + 16);
@@ -200,7 +204,8 @@ inline void transpose(VecI32 (&r)[16]) {
     }
   // Quarter q of r[4 a + b] now holds element 4 q + b of vectors 4 a to 4 a + 3.
   for (int b = 0; b < 4; ++b) {
-    const VecI32 even_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0x88), odd_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0xdd);
+    const VecI32 even_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0x88),
+                 odd_low = _mm512_shuffle_i32x4(r[b], r[4 + b], 0xdd);
     const VecI32 even_high = _mm512_shuffle_i32x4(r[8 + b], r[12 + b], 0x88);
     const VecI32 odd_high = _mm512_shuffle_i32x4(r[8 + b], r[12 + b], 0xdd);
     t[b] = _mm512_shuffle_i32x4(even_low, even_high, 0x88);

@@ -1,6 +1,6 @@
-// Parallel loops with work stealing. Each thread processes the tasks of its own part in order, and then steals remaining
-// tasks of other threads, because cores are not equally fast. If tasks are rows, a thread usually finds the results of
-// earlier operations on these rows in its own caches; caches of other cores may be as slow as memory.
+// Parallel loops with work stealing. Each thread processes the tasks of its own part in order, and then steals
+// remaining tasks of other threads, because cores are not equally fast. If tasks are rows, a thread usually finds the
+// results of earlier operations on these rows in its own caches; caches of other cores may be as slow as memory.
 #pragma once
 #include <omp.h>
 
@@ -29,7 +29,7 @@ class Thread {
   template <typename Work>
   void for_each_task(long tasks, Work work, bool is_fine_grained = false) const {
     for_each_task_of_parts([=](long part) { return first_task(part + 1, tasks) - first_task(part, tasks); },
-                [&](long part, long i) { work(first_task(part, tasks) + i); }, is_fine_grained);
+                           [&](long part, long i) { work(first_task(part, tasks) + i); }, is_fine_grained);
   }
 
   // Calls `work` with each part and each index of its `size(part)` tasks.
@@ -61,8 +61,8 @@ class Thread {
       first = expected >> 32 == section_ ? static_cast<uint32_t>(expected) : 0;
       if (first >= size) return false;
       end = first + (is_fine_grained ? (size - first + 1) / 2 : 1);
-    } while (!__atomic_compare_exchange_n(&counter, &expected, section_ << 32 | static_cast<uint64_t>(end), false, __ATOMIC_RELAXED,
-                                          __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&counter, &expected, section_ << 32 | static_cast<uint64_t>(end), false,
+                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     return true;
   }
 
