@@ -1,4 +1,4 @@
-// One head of attention in training, and the operations between its products.
+// One head of attention in training, with softmax and its gradient.
 #pragma once
 #include "kernels.h"
 #include "dropout.h"
@@ -26,9 +26,9 @@ struct Head {
   T* mutable_data(const StridedHeads& x) const {
     return const_cast<T*>(data<T>(x));
   }
-  // Strides of a tensor of shape (batch, positions, heads, width).
+  // The head within a contiguous tensor of shape (batch, positions, heads, width).
   template <typename T>
-  T* interleaved_data(const void* data, long positions) const {
+  T* data_bshd(const void* data, long positions) const {
     return static_cast<T*>(const_cast<void*>(data)) + (batch * positions * a.heads + head) * a.width;
   }
   template <typename T>

@@ -10,7 +10,7 @@ namespace {
 
 constexpr long NR = NR_VECTORS * LANES;
 
-// Adds to `sum` the products of one number and sixteen others, or of one pair of bfloat16 and sixteen pairs.
+// Accumulates the products of one broadcast element and sixteen columns, or of one pair of bfloat16 and sixteen pairs.
 VecF32 dot_accumulate(VecF32 sum, const float* x, const float* columns) {
   return fmadd(broadcast(*x), load(columns), sum);
 }
@@ -18,7 +18,7 @@ VecF32 dot_accumulate(VecF32 sum, const int32_t* x, const int32_t* columns) {
   return dot_bf16_pairs(sum, x, load_i32(columns));
 }
 
-// Multiplies R rows of x, `inner` long, by V vectors of columns. The accumulators stay in registers.
+// The micro-kernel: multiplies R rows of x, `inner` long, by V vectors of columns. Accumulators stay in registers.
 template <int R, int V, typename T>
 void micro_kernel(const T* x, long x_stride, long inner, const T* columns, long stride, float* y, long y_stride) {
   VecF32 sums[R][V] = {};
@@ -48,7 +48,7 @@ void multiply(const T* x, long x_stride, long inner, const T* columns, long n, l
   }
 }
 
-// Transposes keys to columns: in blocks of NR keys, one element of all after another.
+// Packs keys into panels of NR columns.
 void transpose(const float* keys, long stride, long positions, long width, float* dst) {
   for (long s = 0; s < positions; ++s) {
     float* column = dst + s / NR * width * NR + s % NR;
@@ -106,7 +106,7 @@ void attend_f32(const Attention& a, int threads) {
     }
 }
 
-// Attention in bfloat16. Keys and values are rearranged once for all queries of a head and padded with zeros to whole
+// Attention in bfloat16. Keys and values are packed once for all queries of a head and padded with zeros to whole
 // tiles. Sums and softmax are float32.
 template <typename T>
 class Bf16Attention {
@@ -150,7 +150,7 @@ class Bf16Attention {
   VecI32 load_bits(const float* row, long e) const { return to_bf16_bits(load(row + e, element_mask(e))); }
   VecI32 load_bits(const uint16_t* row, long e) const { return load_bf16_bits(row + e, element_mask(e)); }
 
-  // Transposes the keys: the units of a position become units of sixteen neighbouring positions.
+  // Packs the keys in VNNI layout: k-groups along the elements of a head, for all positions.
   void pack_keys(const T* keys, long positions) {
     for (long s = 0; s < round_up(positions, K_PER_STEP); s += LANES)
       for (long e = 0; e < padded_width_; e += K_PER_STEP) {
@@ -162,7 +162,7 @@ class Bf16Attention {
       }
   }
 
-  // Packs the values in units of two positions.
+  // Packs the values in VNNI layout: k-groups of two positions, for all elements of a head.
   void pack_values(const T* values, long positions) {
     for (long s = 0; s < round_up(positions, K_PER_STEP); s += 2)
       for (long e = 0; e < padded_width_; e += LANES) {
@@ -180,7 +180,8 @@ class Bf16Attention {
   }
 
   // Multiplies `rows` rows of x, `k_groups` pairs long, by `columns` columns of as many pairs, `stride` apart. Rows of
-  // sums are `sums_stride` apart. AMX multiplies all ROWS rows; those beyond `rows` hold the remains of earlier ones.
+  // sums are `sums_stride` apart. AMX multiplies all ROWS rows; those beyond `rows` hold stale values, and their sums
+  // are not read.
   void multiply(const int32_t* x, long rows, long k_groups, const int32_t* columns_data, long columns, long stride,
                 float* sums, long sums_stride, bool y_is_resident, long x_stride) {
     if (amx_enabled) {
@@ -246,8 +247,7 @@ class Bf16Attention {
   }
 
   const Attention& a_;
-  const long padded_positions_,
-      padded_width_;  // numbers of positions and of elements of a head, rounded up to whole tiles
+  const long padded_positions_, padded_width_;     // rounded up to whole tiles
   int32_t *keys_, *values_, *queries_, *weights_;  // pairs of bfloat16
   float *scores_, *sums_;
   AmxTiles tiles_;

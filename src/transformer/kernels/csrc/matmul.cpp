@@ -407,24 +407,24 @@ struct Gemm {
   // Split-K: one thread packs and multiplies each part of K. The partial sums are then added in order.
   void run_split_k(const Thread& thread, float* sums) const {
     static_assert(MAX_ACCUMULATED_K / SPLIT_K_WAYS < MIN_SPLIT_K, "a part of K is not split again");
-    const long share_k = ceil_div(ceil_div(k, SPLIT_K_WAYS), P::K_PER_STEP) * P::K_PER_STEP,
-               n_shares = ceil_div(k, share_k), c_size = m * n;
+    const long k_per_split = ceil_div(ceil_div(k, SPLIT_K_WAYS), P::K_PER_STEP) * P::K_PER_STEP,
+               n_splits = ceil_div(k, k_per_split), c_size = m * n;
     float* partial_row_sums = sums + SPLIT_K_WAYS * c_size;
-    thread.for_each_task(n_shares, [=](long i) {
-      MatrixView a_share = a, b_share = b;
-      advance(a_share, b_share, i * share_k);
-      float* share_row_sums = output.row_sums ? partial_row_sums + i * m : nullptr;
-      const TileOutput share_output{{}, sums + i * c_size, n, m, n, false, true, true, false, true, false,
-                                    share_row_sums, nullptr};
-      const Gemm share_gemm{a_share, b_share, share_output, m, std::min(share_k, k - i * share_k), 1};
-      share_gemm.run(Thread(), share_gemm.workspace());
+    thread.for_each_task(n_splits, [=](long i) {
+      MatrixView a_split = a, b_split = b;
+      advance(a_split, b_split, i * k_per_split);
+      float* split_row_sums = output.row_sums ? partial_row_sums + i * m : nullptr;
+      const TileOutput split_output{{}, sums + i * c_size, n, m, n, false, true, true, false, true, false,
+                                    split_row_sums, nullptr};
+      const Gemm split_gemm{a_split, b_split, split_output, m, std::min(k_per_split, k - i * k_per_split), 1};
+      split_gemm.run(Thread(), split_gemm.workspace());
     });
     thread.barrier();
-    const auto add_shares = [=](float* c, const float* partial, long share_stride, long columns) {
+    const auto reduce_splits = [=](float* c, const float* partial, long split_stride, long columns) {
       for (long j = 0; j < columns; j += LANES) {
         const Mask mask = tail_mask(columns - j);
         VecF32 sum = broadcast(0.0f);
-        for (long i = 0; i < n_shares; ++i) sum = sum + load(partial + i * share_stride + j, mask);
+        for (long i = 0; i < n_splits; ++i) sum = sum + load(partial + i * split_stride + j, mask);
         store(c + j, mask, output.epilogue.accumulate ? sum + load(c + j, mask) : sum);
       }
     };
@@ -432,8 +432,8 @@ struct Gemm {
         ceil_div(m, MR),
         [=](long block) {
           for (long r = block * MR; r < std::min(m, (block + 1) * MR); ++r)
-            add_shares(static_cast<float*>(output.c) + r * output.stride, sums + r * n, c_size, n);
-          if (output.row_sums && block == 0) add_shares(output.row_sums, partial_row_sums, m, m);
+            reduce_splits(static_cast<float*>(output.c) + r * output.stride, sums + r * n, c_size, n);
+          if (output.row_sums && block == 0) reduce_splits(output.row_sums, partial_row_sums, m, m);
         },
         true);
   }
@@ -613,8 +613,8 @@ extern "C" void transformer_matmul(const transformer::MatrixView* a, const trans
   const bool uses_amx = amx_enabled && (is_bfloat16 || m * n >= MIN_PRODUCTS_PER_SPLIT * (m + n));
   const bool is_line_aligned =
       (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * c_element_size)) % 64 == 0;
-  TileOutput output{{},     c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, epilogue->row_sums,
-                    nullptr};
+  TileOutput output{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false,
+                    epilogue->row_sums, nullptr};
   const long max_k = c_is_bfloat16 ? std::max(1L, k) : MAX_ACCUMULATED_K;
   output.uses_streaming_stores =
       uses_amx && is_line_aligned && k <= max_k && !epilogue->accumulate &&

@@ -1,5 +1,5 @@
-// Attention of short sequences and its gradient, in bfloat16 multiplied in pairs. The products of a head are so small
-// that scheduling them as in matmul.cpp would take longer than computing them. The sums are the same, in the same
+// Attention of short sequences and its gradient, by dot products of bfloat16 pairs. The products of a head are so small
+// that blocking them as in matmul.cpp would take longer than computing them. The sums are the same, in the same
 // order.
 //
 // A product multiplies rows, whose pairs are broadcast, by columns, whose pairs fill vectors. Pairs are neighbours
@@ -78,49 +78,48 @@ class ShortHead {
       : head(head), a(head.a), row_stride(a.heads * a.width), stride(round_up_to_even(a.positions)) {}
 
   void forward() const {
-    transpose_pairs<S>(head_data(a.keys), a.keys.position, a.positions, a.width, k_contiguous_pairs);
+    transpose_pairs<S>(head_data(a.keys), a.keys.position, a.positions, a.width, position_pairs);
     uint16_t* weights = head.weights<uint16_t>();
-    multiply<S>(in_place(head_data(a.query), a.query.position), k_contiguous_pairs, a.width / 2, a.queries,
+    multiply<S>(in_place(head_data(a.query), a.query.position), position_pairs, a.width / 2, a.queries,
                 [&](long t, const VecF32* sums) {
                   alignas(64) float scores[S * LANES];
                   for (int v = 0; v < S; ++v) store(scores + v * LANES, sums[v]);
                   softmax(scores, head.mask(t), a.scale, a.positions, weights + t * stride);
                 });
-    interleave_pairs<E>(head_data(a.values), a.values.position, a.positions, a.width, interleaved_pairs);
-    multiply<E>(in_place(head.dropped_weights<uint16_t>(), stride), interleaved_pairs, n_pairs(a.positions), a.queries,
-                row_writer(head.interleaved_data<uint16_t>(a.out, a.queries), row_stride));
+    interleave_pairs<E>(head_data(a.values), a.values.position, a.positions, a.width, element_pairs);
+    multiply<E>(in_place(head.dropped_weights<uint16_t>(), stride), element_pairs, n_pairs(a.positions), a.queries,
+                row_writer(head.data_bshd<uint16_t>(a.out, a.queries), row_stride));
   }
 
   void backward() const {
     const uint16_t *weights = head.weights<uint16_t>(), *dropped = head.dropped_weights<uint16_t>();
-    const uint16_t* d_out = head.interleaved_data<uint16_t>(a.out, a.queries);
+    const uint16_t* d_out = head.data_bshd<uint16_t>(a.out, a.queries);
     // Gradient of the values.
-    interleave_pairs<S>(dropped, stride, a.queries, a.positions, k_contiguous_pairs);
-    interleave_pairs<E>(d_out, row_stride, a.queries, a.width, interleaved_pairs);
-    multiply<E>(interleaved(), interleaved_pairs, n_pairs(a.queries), a.positions, row_writer(a.d_values));
+    interleave_pairs<S>(dropped, stride, a.queries, a.positions, position_pairs);
+    interleave_pairs<E>(d_out, row_stride, a.queries, a.width, element_pairs);
+    multiply<E>(interleaved(), element_pairs, n_pairs(a.queries), a.positions, row_writer(a.d_values));
     // Gradient of the scores.
-    transpose_pairs<S>(head_data(a.values), a.values.position, a.positions, a.width, k_contiguous_pairs);
-    multiply<S>(in_place(d_out, row_stride), k_contiguous_pairs, a.width / 2, a.queries,
-                [&](long t, const VecF32* sums) {
-                  alignas(64) float d_dropped[S * LANES];
-                  for (int v = 0; v < S; ++v) store(d_dropped + v * LANES, sums[v]);
-                  softmax_gradient(weights + t * stride, dropped + t * stride, d_dropped, a.scale, a.positions,
-                                   d_scores + t * MAX_SHORT_POSITIONS);
-                });
+    transpose_pairs<S>(head_data(a.values), a.values.position, a.positions, a.width, position_pairs);
+    multiply<S>(in_place(d_out, row_stride), position_pairs, a.width / 2, a.queries, [&](long t, const VecF32* sums) {
+      alignas(64) float d_dropped[S * LANES];
+      for (int v = 0; v < S; ++v) store(d_dropped + v * LANES, sums[v]);
+      softmax_gradient(weights + t * stride, dropped + t * stride, d_dropped, a.scale, a.positions,
+                       d_scores + t * MAX_SHORT_POSITIONS);
+    });
     // Gradient of the queries.
-    interleave_pairs<E>(head_data(a.keys), a.keys.position, a.positions, a.width, interleaved_pairs);
-    multiply<E>(in_place(d_scores, MAX_SHORT_POSITIONS), interleaved_pairs, n_pairs(a.positions), a.queries,
+    interleave_pairs<E>(head_data(a.keys), a.keys.position, a.positions, a.width, element_pairs);
+    multiply<E>(in_place(d_scores, MAX_SHORT_POSITIONS), element_pairs, n_pairs(a.positions), a.queries,
                 row_writer(a.d_query));
     // Gradient of the keys.
-    interleave_pairs<S>(d_scores, MAX_SHORT_POSITIONS, a.queries, a.positions, k_contiguous_pairs);
-    interleave_pairs<E>(head_data(a.query), a.query.position, a.queries, a.width, interleaved_pairs);
-    multiply<E>(interleaved(), interleaved_pairs, n_pairs(a.queries), a.positions, row_writer(a.d_keys));
+    interleave_pairs<S>(d_scores, MAX_SHORT_POSITIONS, a.queries, a.positions, position_pairs);
+    interleave_pairs<E>(head_data(a.query), a.query.position, a.queries, a.width, element_pairs);
+    multiply<E>(interleaved(), element_pairs, n_pairs(a.queries), a.positions, row_writer(a.d_keys));
   }
 
  private:
   static long n_pairs(long n) { return (n + 1) / 2; }
   static Pairs in_place(const uint16_t* rows, long stride) { return {rows, 2 * stride, 4}; }
-  Pairs interleaved() const { return {k_contiguous_pairs, 4, 4 * S * LANES}; }
+  Pairs interleaved() const { return {position_pairs, 4, 4 * S * LANES}; }
   const uint16_t* head_data(const StridedHeads& x) const { return head.data<uint16_t>(x); }
 
   // Returns a function that writes rows of E vectors.
@@ -134,8 +133,9 @@ class ShortHead {
   const Head head;
   const TrainingAttention& a;
   const long row_stride, stride;
-  int32_t* const k_contiguous_pairs = scratch<int32_t, 23>(MAX_SHORT_POSITIONS * MAX_SHORT_WIDTH / 2);
-  int32_t* const interleaved_pairs = scratch<int32_t, 24>(MAX_SHORT_POSITIONS * MAX_SHORT_WIDTH / 2);
+  // Pairs with S vectors of positions each, and with E vectors of elements each.
+  int32_t* const position_pairs = scratch<int32_t, 23>(MAX_SHORT_POSITIONS * MAX_SHORT_WIDTH / 2);
+  int32_t* const element_pairs = scratch<int32_t, 24>(MAX_SHORT_POSITIONS * MAX_SHORT_WIDTH / 2);
   uint16_t* const d_scores = scratch<uint16_t, 21>(MAX_SHORT_POSITIONS * MAX_SHORT_POSITIONS);
 };
 

@@ -35,7 +35,7 @@ void forward(const Head& head) {
   for (long t = 0; t < a.queries; ++t)
     softmax(scores + t * padded_positions, head.mask(t), a.scale, a.positions, weights + t * stride);
   multiply<T>(as_rows(head.dropped_weights<T>(), stride, 1), as_rows(head.data<T>(a.values), a.values.position),
-              head.interleaved_data<T>(a.out, a.queries), a.heads * a.width, a.queries, a.width, a.positions);
+              head.data_bshd<T>(a.out, a.queries), a.heads * a.width, a.queries, a.width, a.positions);
 }
 
 template <typename T>
@@ -46,8 +46,7 @@ void backward(const Head& head) {
   float* d_weights = scratch<float, 20>(a.queries * padded_positions);
   T* d_scores = scratch<T, 21>(a.queries * stride);
   const T *weights = head.weights<T>(), *dropped = head.dropped_weights<T>();
-  const MatrixView d_out = as_rows(head.interleaved_data<T>(a.out, a.queries), row_stride),
-                   w = as_rows(dropped, stride, 1);
+  const MatrixView d_out = as_rows(head.data_bshd<T>(a.out, a.queries), row_stride), w = as_rows(dropped, stride, 1);
   const MatrixView q = as_rows(head.data<T>(a.query), a.query.position),
                    k = as_rows(head.data<T>(a.keys), a.keys.position);
   const MatrixView v = as_rows(head.data<T>(a.values), a.values.position), ds = as_rows(d_scores, stride, 1);
