@@ -98,8 +98,8 @@ class PackedLinear:
     """A linear layer y = activation(x W^T + b), whose weight may be a concatenation of several.
 
     The weight is stored in the order in which the compiled kernel reads it, see `packed_linear.cpp`. Without the
-    kernels, PyTorch computes the product. In int8, each row of x is quantized with its own scale, its largest absolute value /
-    127, and the products are summed exactly.
+    kernels, PyTorch computes the product. In int8, each row of x is quantized with its own scale, its largest absolute
+    value / 127, and the products are summed exactly.
 
     The result of a row does not depend on the other rows of the batch. The one exception is float32 with AMX, which
     multiplies many rows by another method than few: the last bits may differ, and infinite inputs give NaN.

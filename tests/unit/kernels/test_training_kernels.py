@@ -553,6 +553,6 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
 
     compiled = library()
     assert compiled is not None
-    names = (f"transformer_size_of_{name}" for name in ("layout", "finish", "trained_attention"))
+    names = (f"transformer_size_of_{name}" for name in ("matrix_view", "epilogue", "training_attention"))
     sizes = [getattr(compiled, name)() for name in names]
     assert sizes == [sizeof(structure) for structure in (MatrixArgs, EpilogueArgs, TrainingAttentionArgs)]
