@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from transformer.errors import BundleError
 from transformer.inference.cpu import pack
-from transformer.kernels import Precision, Weight, round_to_int8
+from transformer.kernels import Precision, Weight, quantize_to_int8
 
 SCALES: Final = "_scales"
 """Suffix that the name of an int8 weight gets for its scales."""
@@ -73,7 +73,7 @@ def quantize_weights(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str
 
     def weight_of(parameter: Tensor) -> Weight:
         name = names[id(parameter)]
-        rounded[name] = round_to_int8(parameter)
+        rounded[name] = quantize_to_int8(parameter)
         return Weight(*rounded[name])
 
     pack(model, "int8", weight_of)

@@ -10,7 +10,7 @@ from transformer.kernels.attention import (
 from transformer.kernels.layer_step import LayerStep
 from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
-from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight, round_to_int8
+from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight, quantize_to_int8
 from transformer.kernels.topk import MAX_TOP_K, best_tokens
 
 __all__ = [
@@ -27,8 +27,8 @@ __all__ = [
     "cached_attention",
     "instruction_set",
     "library",
+    "quantize_to_int8",
     "reorder_cache",
-    "round_to_int8",
     "supports_attention",
     "triton_module",
     "unavailable_reason",

@@ -65,7 +65,7 @@ class Weight:
         """Converts a weight to a precision; for int8, quantizes each row symmetrically (absmax)."""
         if precision != "int8":
             return cls(weight.detach().to(DTYPES[precision]))
-        return cls(*round_to_int8(weight))
+        return cls(*quantize_to_int8(weight))
 
     @property
     def precision(self) -> Precision:
@@ -78,8 +78,12 @@ class Weight:
         return values if self.scales is None else values * self.scales[:, None]
 
 
-def round_to_int8(weight: Float[Tensor, "N K"]) -> tuple[Int[Tensor, "N K"], Float[Tensor, " N"]]:
-    """Rounds a weight to int8; returns the values and the scale of each row, its largest absolute value / 127."""
+def quantize_to_int8(weight: Float[Tensor, "N K"]) -> tuple[Int[Tensor, "N K"], Float[Tensor, " N"]]:
+    """Quantizes each row of a weight to int8, symmetrically (absmax).
+
+    Returns:
+        The values, and the scale of each row: its largest absolute value / 127.
+    """
     weight = weight.detach().float().contiguous()
     compiled, (rows, inner) = library(), weight.shape
     if compiled is None:

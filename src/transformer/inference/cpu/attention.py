@@ -54,7 +54,7 @@ class PackedAttention(nn.Module):
         projected = self.self_projection(query, bf16_output=bias is None and supports_attention(self.d_k, mask))
         queries, keys, values = projected.chunk(QUERIES_KEYS_VALUES, dim=-1)
         source = KeyValueCache(self._split_heads(keys), self._split_heads(values))
-        return self._attend_heads(queries, source, mask, bias, is_whole=True)
+        return self._attend_heads(queries, source, mask, bias, is_full_sequence=True)
 
     def keys_values(self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]) -> KeyValueCache:
         """Projects the keys and values of every head, for a cache."""
@@ -107,7 +107,7 @@ class PackedAttention(nn.Module):
         mask: Mask | None,
         bias: Bias | None,
         *,
-        is_whole: bool = False,
+        is_full_sequence: bool = False,
     ) -> Float[Tensor, "B T D"]:
         """Computes attention and the output projection; without a kernel for these inputs, in float32 by torch."""
         allowed = None if mask is None else mask.bool()
@@ -115,7 +115,7 @@ class PackedAttention(nn.Module):
         if bias is None:
             allow_bf16 = self.cache_dtype == torch.bfloat16
             heads = cached_attention(
-                queries, source.keys, source.values, allowed, is_full_sequence=is_whole, allow_bf16=allow_bf16
+                queries, source.keys, source.values, allowed, is_full_sequence=is_full_sequence, allow_bf16=allow_bf16
             )
         if heads is None:
             keys, values = source.keys.float(), source.values.float()
