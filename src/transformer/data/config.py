@@ -172,10 +172,12 @@ class DataConfig(TaskConfig):
                 raise ValueError("data.temperature weighs the directions of [[data.pairs]] tables; leave it out")
             return self
         sides = ("source", "target")
-        keys = (*sides, "columns", "languages", "weights", "stages", *(f"{side}_language" for side in sides),
+        keys = (*sides, "columns", "languages", "weights", *(f"{side}_language" for side in sides),
                 *(f"validation_{side}" for side in sides))  # fmt: skip
         if misplaced := [key for key in keys if getattr(self, key) is not None]:
             raise ValueError(f"data.{misplaced[0]} does not go with [[data.pairs]]; write it in the tables")
+        if self.stages is not None:
+            raise ValueError("data.stages does not go with [[data.pairs]]; leave out one of them")
         for pair in self.language_pairs:
             self.of_direction(pair)
         check_validation_files(self.language_pairs)

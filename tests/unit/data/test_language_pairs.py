@@ -103,6 +103,8 @@ def test_directions_are_sampled_by_their_size_to_the_power_of_the_temperature() 
          "data.pairs, table 1: data.pairs has a table from en to itself; give two languages, e.g. en and de"),
         ({"pairs": [table("en", "de", source="a", target="b")], "source": "c"},
          "data.source does not go with [[data.pairs]]; write it in the tables"),
+        ({"pairs": [table("en", "de", source="a", target="b")], "stages": [{"name": "x", "weights": [1]}]},
+         "data.stages does not go with [[data.pairs]]; leave out one of them"),
         ({"pairs": "a.tsv", "temperature": 5},
          "data.temperature weighs the directions of [[data.pairs]] tables; leave it out"),
         ({"pairs": [table("en", "de", source="a", target="b", validation_source="v", validation_target="w"),
