@@ -164,9 +164,9 @@ class EncodingJob:
         if len(long):
             sizes = lengths[long[0]]
             of_direction = [table for table in self.settings.language_pairs if table.direction == direction]
-            of_table = of_direction[0].validation_source if of_direction else self.settings.validation_source
+            named = of_direction[0].validation_source if of_direction else self.settings.validation_source
             raise DataError(
-                f"{name or of_table or self.settings.name}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
+                f"{name or named or self.settings.name}, line {long[0] + 1}: {sizes[0]} source and {sizes[1]} target "
                 f"tokens exceed the model's {self.max_lengths[0]} and {self.max_lengths[1]}; shorten it or raise "
                 "model.src_seq_len, tgt_seq_len"
             )
