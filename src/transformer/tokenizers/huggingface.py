@@ -226,6 +226,7 @@ class HuggingFaceTokenizer(Tokenizer):
         control = asdict(self.special_tokens)
         if not self.special_tokens.further_eos:
             del control["further_eos"]  # as in files that older versions wrote
+        del control["tags"]  # published tokenizers have codes of languages in their vocabulary instead
         return json.dumps({STORED_KEY: self.content, "control": control}, ensure_ascii=False)
 
     @classmethod
