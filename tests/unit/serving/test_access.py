@@ -129,9 +129,8 @@ def test_a_body_of_exactly_the_limit_is_read(sizes: tuple[int, ...], is_announce
     assert content == b"x" * 17
     with pytest.raises(ServiceError) as found:
         asyncio.run(read_limited(body_of(chunks, is_announced=is_announced), 16))
-    assert (found.value.code, str(found.value)) == (
-        "too_large", "the body is larger than 16 bytes; split the request",
-    )  # fmt: skip
+    assert found.value.code == "too_large"
+    assert str(found.value).startswith("the body is larger than 16 bytes; split it")
 
 
 def test_keys_are_compared_by_the_whole_hash() -> None:
