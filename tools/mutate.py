@@ -157,7 +157,7 @@ MODELS: Final = (
 )  # fmt: skip
 TRAINING: Final = (
     Fault(
-        "training/loop.py", "schedule(state.step + 1)", "schedule(state.step + 2)",
+        "training/loop.py", "schedule, state.step + 1", "schedule, state.step + 2",
         "unit/training/test_training.py::test_update_n_has_the_learning_rate_of_step_n",
     ),
     Fault(

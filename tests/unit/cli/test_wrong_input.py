@@ -49,9 +49,10 @@ def test_a_long_line_in_another_language(capsys: pytest.CaptureFixture[str]) -> 
 def test_documents_are_refused(tiny_run: Path, tmp_path: Path) -> None:
     """Catches markup that is translated, also from standard input, and a refusal that cannot be overruled."""
     page = write_lines(tmp_path / "page.html", ["<!DOCTYPE html>", "<p>one two</p>"])
-    result = run("translate", tiny_run, "--input", page)
+    pdf = write_lines(tmp_path / "page.ps", ["%PDF-1.7", "one two"])
+    result = run("translate", tiny_run, "--input", pdf)
     assert result.returncode == 2
-    assert f"error: {page} is an HTML page, not plain text" in result.stderr
+    assert f"error: {pdf} is a PDF file, not plain text" in result.stderr
     assert "--as text" in result.stderr
     piped = run("translate", tiny_run, stdin=page.read_text(encoding="utf-8"))
     assert (piped.returncode, piped.stdout) == (2, "")

@@ -1,7 +1,6 @@
 """The fourth stage of a translation: checks that only report what is wrong with it, or what its reader should know."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -9,14 +8,12 @@ from typing import Final
 
 from transformer.decoding import RETRY_NGRAM, Search, repeats_itself
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.pipelines.translation.results import Translation
+from transformer.pipelines.translation.results import UNSEEN, Translation
 from transformer.pipelines.translation.search import SearchedSegment
 from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.text.markup import TAG
-from transformer.text.number_comparison import NumberDifferences, compare_numbers
-from transformer.text.numbers import has_digit
 from transformer.text.sentences import count_sentences, has_letter
-from transformer.text.spans import ADDRESS, blank_kept, blank_tags
+from transformer.text.span_changes import NO_CHANGES, SpanChanges, compare_spans
 from transformer.tokenizers.pair import TokenizerPair
 
 LONG_RATIO: Final = 4
@@ -26,8 +23,6 @@ MISSING_PART: Final = 0.5
 """Part of a sentence of mean length by which a translation that lacks sentences must be too short."""
 MAX_NAMED: Final = 8
 """Maximum number of characters that a flag names."""
-UNSEEN: Final = "never seen in training: "
-"""Beginning of the flag that names such characters."""
 _REPEATS: Final = 3
 """Number of times in a row that a word of a translation may not occur, unless one of the source does."""
 
@@ -50,34 +45,6 @@ class Problem(IntEnum):
 
 
 @dataclass(frozen=True)
-class SpanChanges:
-    """Numbers and addresses that a line and its translation do not share.
-
-    Attributes:
-        missing: Those of the line that its translation lacks or changes.
-        invented: Those of the translation that the line does not have.
-        numbers: Those of both that are numbers.
-    """
-
-    missing: tuple[str, ...] = ()
-    invented: tuple[str, ...] = ()
-    numbers: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self.missing or self.invented)
-
-    @property
-    def flag(self) -> str:
-        """The flag that names them."""
-        if not self.missing:
-            return f"the translation adds {quote_spans(self.invented)}"
-        if not self.invented:
-            return f"the translation lacks {quote_spans(self.missing)}"
-        return f"the translation has {quote_spans(self.invented)} instead of {quote_spans(self.missing)}"
-
-
-@dataclass(frozen=True)
 class CheckedLine:
     """A line with its translation and what the checks found.
 
@@ -93,7 +60,7 @@ class CheckedLine:
     searched: Sequence[SearchedSegment]
     translation: Translation
     problem: Problem | None = None
-    changes: SpanChanges = SpanChanges()
+    changes: SpanChanges = NO_CHANGES
 
 
 @dataclass(frozen=True)
@@ -284,30 +251,6 @@ def lacks_sentences(
     return n_tokens[1] < length_ratio * n_tokens[0] * (n_sentences[0] - missing) / n_sentences[0]
 
 
-def compare_spans(
-    line: str, translation: str, languages: tuple[str, str], *, with_addresses: bool = True
-) -> SpanChanges:
-    """Returns the numbers and addresses that a line and its translation do not share; none if the line has no letter.
-
-    Args:
-        line: The line, whose tags do not count.
-        translation: Its translation.
-        languages: Languages of both (BCP 47); empty if not known.
-        with_addresses: Whether addresses are compared, and not numbers alone.
-    """
-    if not has_letter(line):
-        return SpanChanges()
-    sides = line, translation
-    addresses = [Counter(ADDRESS.findall(blank_tags(text)) if with_addresses else ()) for text in sides]
-    numbers = NumberDifferences()
-    if any(map(has_digit, sides)):
-        numbers = compare_numbers((blank_kept(line), blank_kept(translation)), languages)
-    missing, invented = ([number.text for number in side] for side in (numbers.missing, numbers.invented))
-    return SpanChanges(
-        (*(addresses[0] - addresses[1]), *missing), (*(addresses[1] - addresses[0]), *invented), (*missing, *invented)
-    )
-
-
 def repeats_word(line: str, translation: str) -> bool:
     """Whether a word of a translation occurs three times in a row, unlike any word of its line."""
     return _max_repeats(translation) >= _REPEATS > _max_repeats(line)
@@ -327,8 +270,3 @@ def unseen_flag(characters: tuple[str, ...]) -> str:
     """Returns the flag that names unseen characters."""
     more = f" and {len(characters) - MAX_NAMED} more" if len(characters) > MAX_NAMED else ""
     return UNSEEN + ", ".join(map(repr, characters[:MAX_NAMED])) + more
-
-
-def quote_spans(spans: Sequence[str]) -> str:
-    """Quotes spans for a flag, up to 100 characters."""
-    return f"{', '.join(map(repr, spans)):.100}"

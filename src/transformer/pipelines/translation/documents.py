@@ -11,7 +11,6 @@ from transformer.documents.codes import MAX_CODES
 from transformer.documents.document import KEPT, Document, Mark, Outcome, Segment, Writing
 from transformer.documents.formats import Format, read_document
 from transformer.errors import DataError
-from transformer.pipelines.translation.checks import compare_spans, quote_spans
 from transformer.pipelines.translation.flag_summary import UNSURE_NOTE
 from transformer.pipelines.translation.results import UNSURE, Translation
 from transformer.pipelines.translation.terminology import Terminology
@@ -19,6 +18,7 @@ from transformer.storage.atomic import replace_bytes
 from transformer.text.languages import base_language
 from transformer.text.normalization import split_outer_space
 from transformer.text.sentences import has_letter
+from transformer.text.span_changes import compare_spans, quote_spans
 from transformer.text.templates import LINE_END, WORD_CHARACTER, Template, Unit
 
 if TYPE_CHECKING:

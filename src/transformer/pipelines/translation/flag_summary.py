@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from transformer.pipelines.translation.checks import UNSEEN
-from transformer.pipelines.translation.results import UNSURE
+from transformer.pipelines.translation.results import UNSEEN, UNSURE
 
 UNSURE_NOTE: Final = "unsure: the translation is likely to be bad"
 """Note on all unsure translations, whose flags differ in their confidence."""

@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from transformer.decoding import Hypothesis, Tokens, normalized_score
 from transformer.options.length_penalties import LengthPenalty
 from transformer.text.joining import join_sentences
 from transformer.tokenizers.base import Tokenizer
 
+if TYPE_CHECKING:  # the process of the server does without PyTorch
+    from transformer.decoding import Hypothesis, Tokens
+
+UNSEEN: Final = "never seen in training: "
+"""Beginning of the flag that names characters which the training text does not have."""
 UNSURE: Final = "unsure (confidence "
 """Beginning of the flag of a translation whose confidence is below the threshold."""
 
@@ -30,12 +34,14 @@ class Alternative:
     score: float
     value: float
     finished: bool
-    tokens: tuple[Tokens, ...] = ()
+    tokens: "tuple[Tokens, ...]" = ()
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def join(cls, hypotheses: Sequence[Hypothesis], tokenizer: Tokenizer, penalty: LengthPenalty) -> "Alternative":
+    def join(cls, hypotheses: "Sequence[Hypothesis]", tokenizer: Tokenizer, penalty: LengthPenalty) -> "Alternative":
         """Joins the hypotheses of all segments of a line."""
+        from transformer.decoding import normalized_score
+
         texts = (tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses)
         return cls(
             join_sentences(texts).replace("\n", " ").replace("\r", " "),
@@ -73,7 +79,7 @@ class Translation:
 
     alternatives: tuple[Alternative, ...]
     flags: tuple[str, ...] = ()
-    sources: tuple[Tokens, ...] = ()
+    sources: "tuple[Tokens, ...]" = ()
     words: tuple[list[int], list[int]] | None = None
     unseen: tuple[str, ...] = ()
     is_copied: bool = False
