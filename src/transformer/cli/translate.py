@@ -74,7 +74,8 @@ AsOption = Annotated[
     typer.Option(
         "--as",
         help="format of the file: auto (default; by name and content), text (line by line, any file), or that of a "
-        "document, which is translated in place: po, md, srt, vtt, json",
+        "document, which is translated in place: po, md, json, srt, vtt, html, xliff, xml, docx, odt, pptx, "
+        "properties, strings",
     ),
 ]
 OutputOption = Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")]

@@ -6,6 +6,7 @@ import pytest
 
 import transformer
 from commands import run
+from transformer.documents.formats import FORMATS
 from transformer.errors import ConfigError, DataError
 
 PO = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "one two"\nmsgstr ""\n\nmsgid "three"\nmsgstr "drei"\n'
@@ -107,3 +108,10 @@ def test_a_file_is_translated_from_python(tiny_run: Path, po: Path) -> None:
         translator.translate_file("missing.po", po)
     with pytest.raises(ConfigError, match="'pdf' is not a format"):
         translator.translate_file(po, po, "pdf")
+
+
+def test_the_help_names_all_formats() -> None:
+    """Catches a format that was added and that nobody learns of."""
+    text = " ".join(run("translate", "--help").stdout.split())
+    named = text.partition("which is translated in place: ")[2].partition(" [default")[0]
+    assert named.replace(" ", "").split(",") == [form.name for form in FORMATS]
