@@ -134,8 +134,8 @@ def translate(
 
     A line with more sentences than the lines that the model was trained on is split at sentence ends, and a sentence
     that is too long is cut. Notes for readers go to standard error; they end with the last line.
-    Standard input is translated as it arrives. A document (PO, Markdown, SRT, WebVTT, JSON) is
-    translated in place, and so is a folder of them.
+    Standard input is translated as it arrives. A document (PO, Markdown, HTML, DOCX and others, see --as) is translated
+    in place, and so is a folder of them.
 
     Example: transformer translate runs/first "A man sleeps." "Two dogs run."
     """
