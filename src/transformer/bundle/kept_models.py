@@ -41,7 +41,9 @@ def remove_kept_model(name: str) -> int:
     """
     known = kept_models()
     folder = kept_models_folder() / name
-    parts = [path for path in (known.get(name), download_folder(folder)) if path is not None and path.is_dir()]
+    is_below = not Path(name).is_absolute() and ".." not in Path(name).parts
+    unfinished = download_folder(folder) if is_below else None
+    parts = [path for path in (known.get(name), unfinished) if path is not None and path.is_dir()]
     if not parts:
         names = f"; only {', '.join(known)}" if known else ""
         raise BundleError(f"{name!r} is not kept in {kept_models_folder()}{names}")

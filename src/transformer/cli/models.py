@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer.storage.disk_space import describe_bytes
+
+if TYPE_CHECKING:
+    from transformer.config import JsonObject
 
 EPILOG = "Example: transformer models, then transformer translate en-de"
 
@@ -43,6 +46,15 @@ def models(
         typer.echo(f"no model is installed; for {PROJECT_MODELS[-1]}, {model_installation_hint(PROJECT_MODELS[-1])}")
 
 
+def _languages(provenance: "JsonObject") -> str:
+    """Returns the languages of a model, or its directions if it has several; empty if they are not recorded."""
+    from transformer.bundle.languages import LANGUAGES, pairs_of_provenance  # loads torch
+
+    if pairs := pairs_of_provenance(provenance):
+        return ", ".join(map("-".join, pairs))
+    return " to ".join(map(str, provenance.get(LANGUAGES, {}).values()))
+
+
 def _facts(folder: Path, **of_package: str) -> dict[str, str]:
     """Returns what a user should know of a model; only its small files are read.
 
@@ -61,7 +73,7 @@ def _facts(folder: Path, **of_package: str) -> dict[str, str]:
     facts = {
         "package": of_package.get("package", ""),
         "published": f"{published['host']}, revision {published['revision'][:12]}" if "revision" in published else "",
-        "languages": " to ".join(provenance.get("languages", {}).values()),
+        "languages": _languages(provenance),
         "size": f"{size / 1e6:.1f} MB",
         "scores": ", ".join(f"{name} {value:.1f}" for name, value in scores.items()),
         "license": of_package.get("license", published.get("license", "")),
