@@ -55,12 +55,16 @@ def is_live(address: str) -> bool:
         return False
 
 
+PO = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "Good morning."\nmsgstr ""\n'
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_requests_of_the_guide(address: str, tmp_path: Path) -> None:
     """Catches a request of the guide that fails, or is answered in another way than shown."""
     blocks = pages.blocks(PAGE.replace("localhost:5000", address), "shell")
     examples = [part for block in blocks for part in pages.commands(block.text)]
     assert len(examples) >= 3
+    (tmp_path / "app.po").write_text(PO, encoding="utf-8")  # the file of the reader
     for command, shown in examples:
         ended = subprocess.run(
             ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT
