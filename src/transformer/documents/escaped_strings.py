@@ -9,7 +9,7 @@ import regex
 
 from transformer.documents.codes import CodedText
 from transformer.documents.document import Document, Outcome, Segment, Writing
-from transformer.documents.message_format import Message, MessageError, read_message
+from transformer.documents.message_format import Message, MessageError, read_message, writing_problem
 from transformer.documents.text_file import Edit, TextFile
 from transformer.text.sentences import has_letter
 
@@ -47,16 +47,7 @@ class EscapedString:
 
     def problem(self, translation: str) -> str:
         """Describes why a translation cannot be written; empty if it can."""
-        if self.message is None:
-            return "its message format is not understood"
-        if missing := "" if self.escapes_all else self.file.unencodable(translation):
-            return f"{missing!r} cannot be written in {self.file.encoding}; convert the file to UTF-8"
-        if self.message.order(translation) != self.message.kinds:
-            return "the translation moves a placeholder to another choice"
-        for brace in "{}":
-            if translation.count(brace) != self.source.text.count(brace):
-                return f"the translation has other braces ({brace})"
-        return ""
+        return writing_problem(self.message, translation, None if self.escapes_all else self.file)
 
     def edit(self, translation: str) -> Edit:
         """Returns the edit that writes a translation.

@@ -7,6 +7,7 @@ from typing import Final
 import regex
 
 from transformer.documents.codes import Code, CodedText, coded_text
+from transformer.documents.text_file import TextFile
 
 MAX_DEPTH: Final = 10
 """Maximum nesting of plurals and choices."""
@@ -173,3 +174,23 @@ def _code(source: str) -> Code:
         number = source.strip("</>")
         return Code(source, "end" if source[1] == "/" else "empty" if source.endswith("/>") else "start", number)
     return Code(source, "count" if _COUNT.match(source) else "value")
+
+
+def writing_problem(message: Message | None, translation: str, file: TextFile | None) -> str:
+    """Describes why the translation of a message cannot be written; empty if it can.
+
+    Args:
+        message: The message; None if its format was not understood.
+        translation: Its translation, with stand-ins.
+        file: File whose encoding must have all characters; None if those that it lacks are escaped.
+    """
+    if message is None:
+        return "its message format is not understood"
+    if file is not None and (missing := file.unencodable(translation)):
+        return f"{missing!r} cannot be written in {file.encoding}; convert the file to UTF-8"
+    if message.order(translation) != message.kinds:
+        return "the translation moves a placeholder to another choice"
+    for brace in "{}":
+        if translation.count(brace) != message.source.text.count(brace):
+            return f"the translation has other braces ({brace})"
+    return ""
