@@ -1,7 +1,7 @@
-"""Scores a bundled model on texts of several domains, greedily: BLEU, chrF and sentences with a note.
+"""Scores a bundled model on texts of several domains, translated greedily: BLEU and chrF.
 
-The software texts are messages of packages whose other languages were never trained on; `models/build_corpora.py`
-writes them. Multi30k and the news are never trained on.
+The software texts are messages of packages that are held out; `models/build_corpora.py` writes them. Multi30k and the
+news are never trained on.
 
     python benchmarks/translation/domains.py en-de --data ../shared/data --output results.json
 """
