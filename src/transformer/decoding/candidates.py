@@ -116,12 +116,18 @@ def expand(
         new_scores = sums if is_score else scores + top_k.log_p[:, 0, :k]
         return Candidates(sums, new_scores, torch.full_like(tokens, first_beam_index), tokens)
     sums = (ranking_scores[:, :, None] + top_k.processed_log_p).flatten(1)
-    best = sums.topk(min(k, sums.size(1)), dim=1)
-    beam_indices, tokens = best.indices // top_k.tokens.size(-1), top_k.tokens.flatten(1).gather(1, best.indices)
-    new_scores = best.values
+    values, indices = _sorted_descending(sums, k)
+    beam_indices, tokens = indices // top_k.tokens.size(-1), top_k.tokens.flatten(1).gather(1, indices)
+    new_scores = values
     if top_k.processed_log_p is not top_k.log_p or ranking_scores is not scores:
-        new_scores = scores.gather(1, beam_indices) + top_k.log_p.flatten(1).gather(1, best.indices)
-    return Candidates(best.values, new_scores, beam_indices + first_beam_index, tokens)
+        new_scores = scores.gather(1, beam_indices) + top_k.log_p.flatten(1).gather(1, indices)
+    return Candidates(values, new_scores, beam_indices + first_beam_index, tokens)
+
+
+def _sorted_descending(sums: Float[Tensor, "N K"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
+    """Returns up to k largest sums of each row and their indices; of equal ones, the first comes first."""
+    values, indices = sums.sort(dim=1, descending=True, stable=True)
+    return values[:, :k], indices[:, :k]
 
 
 def n_candidates(size: int, ends: tuple[int, ...]) -> int:
@@ -138,12 +144,11 @@ def is_end(tokens: Int[Tensor, "*rows"], ends: tuple[int, ...]) -> Bool[Tensor, 
 def prune(candidates: Candidates, size: int, ends: tuple[int, ...]) -> Candidates:
     """Returns the `size` best candidates that do not end, best first; missing ones have the ranking score -inf."""
     ranking_scores = candidates.ranking_scores.masked_fill(is_end(candidates.tokens, ends), -torch.inf)
-    best = ranking_scores.topk(min(size, ranking_scores.size(1)), dim=1)
-    beam_indices, tokens = (indices.gather(1, best.indices) for indices in (candidates.beam_indices, candidates.tokens))
-    is_score = candidates.ranking_scores is candidates.scores
-    scores = best.values if is_score else candidates.scores.gather(1, best.indices)
-    pruned = Candidates(best.values, scores, beam_indices, tokens)
-    return pruned if best.values.size(1) == size else pruned.padded(size)
+    values, best = _sorted_descending(ranking_scores, size)
+    beam_indices, tokens = (indices.gather(1, best) for indices in (candidates.beam_indices, candidates.tokens))
+    scores = values if candidates.ranking_scores is candidates.scores else candidates.scores.gather(1, best)
+    pruned = Candidates(values, scores, beam_indices, tokens)
+    return pruned if values.size(1) == size else pruned.padded(size)
 
 
 def rank(hypotheses: list[Hypothesis], length_penalty: LengthPenalty) -> list[Hypothesis]:

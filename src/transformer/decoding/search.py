@@ -29,6 +29,7 @@ from transformer.decoding.candidates import (
     prune,
     top_k_processed,
 )
+from transformer.decoding.compiled_search import CompiledSearch
 from transformer.decoding.constrained import (
     Constraint,
     allocate_banks,
@@ -83,11 +84,14 @@ def search_each(
     beams: BeamState | None = None
     processors = make_logits_processors(search, special_tokens.ends)
     search_model = as_search_model(model)
+    compiled_search = None if refill_below else CompiledSearch.of(search_model, search, special_tokens)
     while True:
         done = list[SentenceState]()
         with ensure_inference_mode():
             while not done:
                 if admitted := queue.admit(beams):
+                    if compiled_search is not None and compiled_search.supports(request for _, request in admitted):
+                        break
                     new_beams = BeamState.begin(
                         search_model, admitted, search, device or torch.device("cpu"), special_tokens
                     )
@@ -95,7 +99,7 @@ def search_each(
                 if beams is None:
                     return
                 done, beams = decode_step(search_model, beams, search, processors)
-        for sentence in done:
+        for sentence in done if done or compiled_search is None else compiled_search.run(admitted):
             yield sentence.index, sentence.hypotheses(search)
 
 

@@ -7,6 +7,8 @@ from transformer.kernels.attention import (
     reorder_cache,
     supports_attention,
 )
+from transformer.kernels.beam_search import BeamSearchInputs, BeamSearchOptions, beam_search
+from transformer.kernels.compiled_model import CompiledModel, EmbeddingWeights, EncoderLayerWeights
 from transformer.kernels.layer_step import LayerStep
 from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
@@ -16,6 +18,11 @@ from transformer.kernels.topk import MAX_TOP_K, best_tokens
 __all__ = [
     "MAX_TOP_K",
     "PRECISIONS",
+    "BeamSearchInputs",
+    "BeamSearchOptions",
+    "CompiledModel",
+    "EmbeddingWeights",
+    "EncoderLayerWeights",
     "LayerStep",
     "PackedLinear",
     "Precision",
@@ -23,6 +30,7 @@ __all__ = [
     "add_norm",
     "append_to_cache",
     "attention_args",
+    "beam_search",
     "best_tokens",
     "cached_attention",
     "instruction_set",

@@ -24,7 +24,8 @@ class AttentionArgs(ctypes.Structure):
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         ("query", ctypes.c_void_p), ("keys", ctypes.c_void_p), ("values", ctypes.c_void_p), ("mask", ctypes.c_void_p),
-        ("last", ctypes.c_void_p), ("cache_indirection", ctypes.c_void_p), ("out", ctypes.c_void_p),
+        ("last", ctypes.c_void_p), ("cache_indirection", ctypes.c_void_p), ("cache_rows", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in (
             "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
             "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
@@ -120,7 +121,7 @@ def attention_args(
     mask_strides = [0, 0] if mask is None else [mask.stride(axis) if mask.size(axis) > 1 else 0 for axis in (0, 2)]
     return AttentionArgs(
         None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(), None,
-        None if cache_indirection is None else cache_indirection.data_ptr(), None,
+        None if cache_indirection is None else cache_indirection.data_ptr(), None, None,
         batch, queries, positions, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,
         0 if cache_indirection is None else cache_indirection.stride(0),
@@ -145,7 +146,7 @@ def append_to_cache(new: Float[Tensor, "B D"], cache: Float[Tensor, "B H L E"], 
     new = new.float()
     compiled.transformer_append_to_cache(
         new.data_ptr(), new.stride(0), cache.data_ptr(), rows, heads, width,
-        *cache.stride()[:3], positions.data_ptr(), cache.dtype == torch.bfloat16,
+        *cache.stride()[:3], positions.data_ptr(), None, cache.dtype == torch.bfloat16,
     )  # fmt: skip
 
 

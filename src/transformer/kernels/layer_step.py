@@ -42,6 +42,9 @@ class LayerStep:
             matrices of the feed-forward network; query and output projections of cross-attention, if present.
         norms: Gain, bias and epsilon of the normalization in each of the two or three residual connections.
         is_pre: Whether the layer is pre-norm.
+
+    Attributes:
+        args: Arguments of the kernel, which must not outlive this object.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class LayerStep:
         self.matrices, self.norms = matrices, norms  # keeps the memory that the kernel reads alive
         norm_args = [NormArgs(alpha.data_ptr(), beta.data_ptr(), eps) for alpha, beta, eps in norms]
         addresses = [matrix.address for matrix in matrices] + [None] * (N_SELF_ATTENTION_MATRICES - len(matrices) + 2)
-        self._layer = LayerArgs(*addresses, (NormArgs * 3)(*norm_args), is_pre)
+        self.args = LayerArgs(*addresses, (NormArgs * 3)(*norm_args), is_pre)
         self._compiled = compiled_library()
 
     @staticmethod
@@ -71,7 +74,7 @@ class LayerStep:
         x = x.float().contiguous()
         out = torch.empty(x.shape, dtype=torch.float32, device="cpu")
         self._compiled.transformer_decoder_layer(
-            ctypes.byref(self._layer), ctypes.byref(self_attention), cross_attention and ctypes.byref(cross_attention),
+            ctypes.byref(self.args), ctypes.byref(self_attention), cross_attention and ctypes.byref(cross_attention),
             x.data_ptr(), out.data_ptr(), len(x), torch.get_num_threads(),
         )  # fmt: skip
         return out

@@ -15,7 +15,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 23
+VERSION: Final = 24
 SIGNATURES: Final = {
     "transformer_packed_linear": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_packed_linear_bf16": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -32,8 +32,11 @@ SIGNATURES: Final = {
     "transformer_sum_int8_rows": (POINTER, LONG, LONG, POINTER, INT),
     "transformer_attention": (POINTER, INT),
     "transformer_decoder_layer": (POINTER, POINTER, POINTER, POINTER, POINTER, LONG, INT),
-    "transformer_append_to_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, INT),
+    "transformer_append_to_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, POINTER, INT),
     "transformer_reorder_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
+    "transformer_beam_search_begin": (POINTER, POINTER, INT, POINTER),
+    "transformer_beam_search_advance": (POINTER, LONG, INT, POINTER),
+    "transformer_beam_search_end": (POINTER,),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
     "transformer_log_softmax_topk": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
 }  # fmt: skip
@@ -157,7 +160,8 @@ def _load_for(name: str) -> ctypes.CDLL | None:
         function.argtypes, function.restype = arguments, None
     compiled.transformer_packed_column_block.restype = LONG
     compiled.transformer_sum_of_squares.restype = ctypes.c_double
-    compiled.transformer_embedding_lookup.restype = compiled.transformer_cross_entropy.restype = ctypes.c_int
+    for name in ("embedding_lookup", "cross_entropy", "beam_search_begin", "beam_search_advance"):
+        getattr(compiled, f"transformer_{name}").restype = ctypes.c_int
     return compiled
 
 

@@ -16,6 +16,7 @@ from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.readout import ReadoutEncoder
 from transformer.blocks.residual import ResidualConnection
 from transformer.inference.cpu.attention import PackedAttention
+from transformer.inference.cpu.compiled_model import compile_model
 from transformer.inference.cpu.fused_layers import PackedCausalDecoderLayer, PackedDecoderLayer, can_be_fused
 from transformer.inference.cpu.layers import (
     PackedCausalDecoder,
@@ -53,7 +54,8 @@ PACKED_STACKS: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
 def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weight] | None = None) -> Model:
     """Converts a model in place for inference on a CPU, and returns it.
 
-    Each block's float32 weights are freed as soon as they are packed. The model can no longer be trained or saved.
+    Each block's float32 weights are freed as soon as they are packed. The model can no longer be trained or saved. Its
+    attribute `compiled_model` is the model as kernels run it as a whole; None if they do not support it.
 
     Args:
         model: Model built from the blocks of this package.
@@ -62,6 +64,7 @@ def pack(model: Model, precision: Precision, weight_of: Callable[[Tensor], Weigh
             rounds the parameters.
     """
     _pack(model.eval(), WeightPacker(precision, weight_of))
+    vars(model)["compiled_model"] = compile_model(model)
     return model
 
 

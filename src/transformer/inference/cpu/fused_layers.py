@@ -27,7 +27,7 @@ class FusedLayer(nn.Module):
     def __init__(self, layer: Layer) -> None:
         nn.Module.__init__(self)
         self.__dict__.update(vars(layer))
-        self._step = _layer_step(layer)
+        self.fused_step = _layer_step(layer)
 
 
 class PackedCausalDecoderLayer(FusedLayer, CausalDecoderLayer):
@@ -51,7 +51,7 @@ class PackedCausalDecoderLayer(FusedLayer, CausalDecoderLayer):
         """Implements `CausalDecoderLayer.step`, up to each row's position; with a bias, it runs block by block."""
         if bias is not None:
             return super().step(x, cache, positions, mask, bias)
-        return self._step(x, cast(IndirectKVCache, cache).describe_self_attention(mask.size(3), positions))
+        return self.fused_step(x, cast(IndirectKVCache, cache).describe_self_attention(mask.size(3), positions))
 
 
 class PackedDecoderLayer(FusedLayer, DecoderLayer):
@@ -78,7 +78,7 @@ class PackedDecoderLayer(FusedLayer, DecoderLayer):
             return super().step(x, cache, index, self_mask, bias)
         self_attention = cast(IndirectKVCache, target).describe_self_attention(cache.longest + 1, cache.positions)
         cross_attention = cast(PackedCache, source).describe_cross_attention(cache.src_mask, cache.width)
-        return self._step(x, self_attention, cross_attention)
+        return self.fused_step(x, self_attention, cross_attention)
 
 
 def can_be_fused(layer: Layer) -> bool:

@@ -21,7 +21,8 @@ struct Attention {
   const void *query, *keys, *values;
   const bool* mask;                  // true = may attend; or null
   const int64_t* last;               // the last position that each row may attend to; or null
-  const int32_t* cache_indirection;  // cache row that holds each position of a row; null: the row itself
+  const int32_t* cache_indirection;  // cache row that holds each position of a row; null: all are in its own row
+  const int32_t* cache_rows;         // own row of each row of the batch, in the cache and the table; null: its index
   void* out;                         // concatenated heads, with the type of the query
   long batch, queries, positions, heads, width;
   long query_batch, query_stride;
@@ -101,7 +102,16 @@ void transformer_attention(const transformer::Attention* a, int threads);
 void transformer_full_attention(const transformer::Attention* a, int threads);
 void transformer_append_to_cache(const float* values, long stride, void* cache, long rows, long heads, long width,
                                  long row_stride, long head_stride, long position_stride, const int64_t* positions,
-                                 int is_bfloat16);
+                                 const int32_t* cache_rows, int is_bfloat16);
+void transformer_decoder_layer(const transformer::DecoderLayer* layer, transformer::Attention* self_attention,
+                               transformer::Attention* cross_attention, const float* input, float* x, long rows,
+                               int threads);
+void transformer_packed_linear_bf16(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16, long rows,
+                                    void* y, int y_is_bfloat16, int threads);
+void transformer_packed_linear_topk(const transformer::PackedMatrix* w, const float* x, long rows, long k,
+                                    const bool* forbidden, float* log_p, int64_t* tokens, int threads);
+int transformer_embedding_lookup(const transformer::PackedMatrix* w, const int64_t* columns, long n, float factor,
+                                 float* out, int threads);
 void transformer_add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long rows,
                           long width, float* out, int threads);
 }

@@ -1,0 +1,153 @@
+"""The search of the kernels against the search step by step."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from transformer.decoding import Hypothesis, Request, Search, search_all, search_each
+from transformer.decoding.compiled_search import CompiledSearch
+from transformer.decoding.parallel import single_thread
+from transformer.errors import ConfigError
+from transformer.inference.cpu.compiled_model import compile_model
+from transformer.inference.cpu.convert import pack
+from transformer.kernels import PackedLinear, Precision, Weight, library
+from transformer.options.length_penalties import length_normalization
+from transformer.transformer import Transformer, build_transformer
+
+pytestmark = pytest.mark.skipif(library() is None, reason="needs the compiled kernels")
+EOS = 2
+MODELS = {7: {}, 3: {"norm_order": "post"}, 5: {"positions": "learned"}, 4: {"d_k": 20, "d_v": 20}}
+"""Seeds with which some translations end and others are truncated, and options of the models."""
+
+
+def packed_model(seed: int, precision: Precision, **options: Any) -> Transformer:
+    """A random model whose translations end at different lengths."""
+    torch.manual_seed(seed)
+    sizes = {"d_model": 48, "N": 2, "h": 3, "d_ff": 70, "dropout": 0.0}
+    model = build_transformer(61, 61, 40, 60, **(sizes | options))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, mean=float(name.endswith("alpha")), std=0.3)
+        assert model.projection_layer.proj.bias is not None
+        model.projection_layer.proj.bias.zero_()[EOS] = 1.5
+    return pack(model, precision)
+
+
+def random_requests(seed: int, n: int, **options: Any) -> list[Request]:
+    """Sources of 0 to 20 tokens, with limits of 1 to 50."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (1,), generator=generator))
+
+    sources = [torch.randint(4, 61, (draw(0, 20),), generator=generator).tolist() for _ in range(n)]
+    return [Request(source, draw(1, 50), number=i, **options) for i, source in enumerate(sources)]
+
+
+def step_by_step(
+    model: Transformer, requests: list[Request], search: Search, monkeypatch: pytest.MonkeyPatch
+) -> list[list[Hypothesis]]:
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledSearch, "of", lambda *_: None)
+        return search_all(model, requests, search)
+
+
+def assert_same(
+    model: Transformer, requests: list[Request], search: Search, monkeypatch: pytest.MonkeyPatch, calls: int = 1
+) -> list[list[Hypothesis]]:
+    """Both searches give the same tokens and scores, to the last bit."""
+    runs = list[int]()
+    run = CompiledSearch.run
+
+    def counted(self: CompiledSearch, numbered: Any) -> Any:
+        runs.append(len(numbered))
+        return run(self, numbered)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledSearch, "run", counted)
+        actual = search_all(model, requests, search)
+    assert len(runs) >= calls, "the kernel was not used"
+    assert actual == step_by_step(model, requests, search, monkeypatch)
+    return actual
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+@pytest.mark.parametrize("beam", [1, 2, 4, 7])
+def test_same_tokens_and_scores(precision: Precision, beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches any difference in the encoder, the decoder, the caches, the choice of hypotheses or their scores."""
+    search = Search(beam, n_best=beam)
+    lengths = set[int]()
+    for seed, options in MODELS.items():
+        model = packed_model(seed, precision, **options)
+        results = assert_same(model, random_requests(seed, 9), search, monkeypatch)
+        lengths |= {len(hypotheses[0].tokens) for hypotheses in results}
+    assert len(lengths) > 5, "most translations are equally long"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stopping": "exhaustive"},
+        {"min_tokens": 7},
+        {"limit_ends": True},
+        {"allow_unknown": True},
+        {"length_penalty": length_normalization(0.7), "stopping": "exhaustive"},
+    ],
+)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_options(beam: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches an option that the kernel takes for another one, or leaves out."""
+    model = packed_model(7, "int8")
+    search = Search(beam, n_best=beam, **options)
+    for reserve_eos in (False, True):
+        assert_same(model, random_requests(7, 9, reserve_eos=reserve_eos), search, monkeypatch)
+
+
+def test_a_request_that_only_the_steps_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a prefix, or a longer source than the model has positions for, that the kernel ignores."""
+    model = packed_model(7, "int8")
+    plain = random_requests(7, 3)
+    prefixed = [replace(plain[0], prefix=(9, 11), limit=20), *plain[1:]]
+    ((first, *_), *_) = search_all(model, prefixed, Search())
+    assert first.tokens[:2] == [9, 11]
+    with pytest.raises(ConfigError, match="length=41 exceeds seq_len=40"):
+        search_all(model, [Request([5] * 41, 3)], Search())
+    with pytest.raises(ConfigError, match="limit=61 exceeds tgt_seq_len=60"):
+        search_all(model, [Request([5], 61)], Search())
+
+
+def test_a_token_beyond_the_vocabulary() -> None:
+    """Catches a read beyond the end of the embedding."""
+    with pytest.raises(IndexError, match="out of range"):
+        search_all(packed_model(7, "int8"), [Request([5, 61], 3)], Search())
+
+
+def test_equal_scores_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches ties that the two searches break differently: all tokens but one are equally probable."""
+    model = packed_model(7, "float32")
+    zero = torch.zeros(61, 48)
+    model.projection_layer.proj = PackedLinear(Weight.from_tensor(zero, "float32"), bias=torch.zeros(61))
+    vars(model)["compiled_model"] = compile_model(model)
+    assert_same(model, random_requests(7, 5), Search(4, n_best=4), monkeypatch)
+
+
+def test_results_while_others_run() -> None:
+    """Catches a search that returns nothing before its last sentence is done."""
+    requests = [Request([5, 6], 40), Request([7, 8], 1)]
+    running = search_each(packed_model(1, "int8"), requests, Search())
+    assert next(running)[0] == 1
+    running.close()  # ends the search of the other one
+
+
+@pytest.mark.slow  # repeats the tests above with a larger batch
+@pytest.mark.parametrize("beam", [1, 4])
+def test_many_sentences_and_threads(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches chunks of sentences that are lost or shifted, and results that depend on the number of threads."""
+    model = packed_model(7, "int8", d_model=128, h=2, d_ff=256)
+    requests = [request for seed in range(40) for request in random_requests(seed, 9)]
+    search = Search(beam, n_best=beam)
+    with single_thread():
+        alone = search_all(model, requests, search, batch_tokens=10**6)
+    assert assert_same(model, requests, search, monkeypatch) == alone
