@@ -11,6 +11,9 @@ in float32 on 99 % of the lines; for other precisions the share of equal lines a
 degenerate output, which CTranslate2 lacks, is off. Every line may have 50 tokens more than the longest line of its
 file.
 
+A model stored in int8, such as the one that comes with the program, is compared with CTranslate2's int8 of the same
+weights; `--model bundled-1.1` takes the one of version 1.1 out of git's history.
+
 Usage: python benchmarks/decoding/text_files.py --peers FOLDER --model BUNDLE --file SOURCE REFERENCE ... [--rounds 3]
        [--out FILE]
 """
@@ -70,7 +73,8 @@ class Runner:
     """Runs engines, each in a process and an environment of its own."""
 
     def __init__(self, folder: Path, peers: Path, model: Path) -> None:
-        bundle = load_bundle(model)
+        bundle = load_bundle(model, dequantize=True)
+        self.is_int8 = VerifiedFolder(model, BUNDLE).manifest.precision == "int8"
         self.folder, self.peers, self.model = folder, peers, model.resolve()
         self.sizes = sizes_of(bundle, folder / "weights.safetensors")
         self.tokenizer = bundle.tokenizers.source
@@ -154,7 +158,8 @@ def measure(
                 if kind == "loaded":
                     written[engine] = lines
             print(f"{source.name}, beam {beam}, {engine}: {json.dumps(rates[engine])}", flush=True)
-    expected = written["ours-float32"]
+    reference_engine = engines[0] if runner.is_int8 else "ours-float32"
+    expected = written[reference_engine]
     same = {engine: sum(map(str.__eq__, lines, expected)) / len(expected) for engine, lines in written.items()}
     return {
         "sweep_lines_per_second": {
@@ -164,8 +169,8 @@ def measure(
             engine: {
                 "lines_per_second": {kind: spread(values) for kind, values in rates[engine].items()},
                 "setting": str(best[engine]),
-                "same_lines_as_ours_in_float32": same[engine],
-                "counts": not engine.endswith("float32") or same[engine] >= AGREEMENT,
+                f"same_lines_as_{reference_engine}": same[engine],
+                "counts": runner.is_int8 or not engine.endswith("float32") or same[engine] >= AGREEMENT,
                 "bleu": corpus_scores(lines, read(reference), "none")[0].value,
             }
             for engine, lines in written.items()
@@ -189,14 +194,16 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="a trained bundle with one joint tokenizer")
     parser.add_argument("--file", type=Path, nargs=2, action="append", required=True, metavar=("SOURCE", "REFERENCE"))
     parser.add_argument("--beams", default="1,4")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="names, with commas; ours-float32 among them")
+    parser.add_argument("--engines", help=f"names, with commas; default: {','.join(ENGINES)}, or those in int8")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder), arguments.peers, arguments.model)
-        engines, beams = arguments.engines.split(","), [int(beam) for beam in arguments.beams.split(",")]
+        default = (engine for engine in ENGINES if not runner.is_int8 or engine.endswith("int8"))
+        engines = arguments.engines.split(",") if arguments.engines else list(default)
+        beams = [int(beam) for beam in arguments.beams.split(",")]
         outcome = {
             f"{source.name}, beam {beam}": measure(runner, source, reference, beam, engines, arguments.rounds)
             for source, reference in arguments.file

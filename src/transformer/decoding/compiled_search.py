@@ -1,6 +1,7 @@
 """Searches that a kernel runs from the first step to the last, with the same results as `search.decode_step`."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -17,8 +18,8 @@ from transformer.tokenizers.special_tokens import BOS_ID, SpecialTokenIds
 class CompiledSearch:
     """Searches for whole batches in one call each.
 
-    It knows greedy and beam search by the model's own log-probabilities. Whatever changes these (processors of logits,
-    constraints, prefixes, sampling, several models) is computed step by step.
+    It knows greedy and beam search by the model's own log-probabilities, a minimum of tokens, and n-grams that are not
+    repeated. Other processors of logits, constraints, prefixes, sampling and several models are computed step by step.
 
     Args:
         model: Model for the kernels.
@@ -37,7 +38,10 @@ class CompiledSearch:
     def of(cls, model: SearchModel, search: Search, special_tokens: SpecialTokenIds) -> "CompiledSearch | None":
         """Returns the search with a model; None if the kernel does not support the model or the options."""
         compiled = getattr(model.model, "compiled_model", None) if isinstance(model, SingleModel) else None
-        is_supported = search.ranks_by_log_probability and n_candidates(search.beam, special_tokens.ends) <= MAX_TOP_K
+        is_supported = (
+            replace(search, no_repeat_ngram=None).ranks_by_log_probability
+            and n_candidates(search.beam, special_tokens.ends) <= MAX_TOP_K
+        )
         return cls(compiled, search, special_tokens) if compiled is not None and is_supported else None
 
     def supports(self, requests: Iterable[Request]) -> bool:
@@ -45,6 +49,7 @@ class CompiledSearch:
         longest_source, longest_target = self.model.max_positions
         return all(
             not request.prefix
+            and not request.prompt
             and not request.required
             and len(request.source) <= longest_source
             and 1 <= request.limit <= longest_target
@@ -66,8 +71,8 @@ class CompiledSearch:
             [request.reserve_eos for request in requests],
         )
         options = BeamSearchOptions(
-            self.search.beam, self.ends, self._forbidden, self._forbidden_early, self.search.min_tokens, penalties,
-            self.search.stopping == "early",
+            self.search.beam, self.ends, self._forbidden, self._forbidden_early, self.search.min_tokens,
+            self.search.no_repeat_ngram or 0, penalties, self.search.stopping == "early",
         )  # fmt: skip
         for sentence in beam_search(self.model, inputs, options):
             index, request = numbered[sentence.index]

@@ -25,7 +25,9 @@ class SearchArgs(ctypes.Structure):
             "source", "lengths", "limits", "start_tokens", "reserves_end", "forbidden", "forbidden_early", "ends",
             "length_penalties",
         )),
-        *((name, ctypes.c_long) for name in ("n_sentences", "n_ends", "beam", "min_tokens")),
+        *((name, ctypes.c_long) for name in (
+            "n_sentences", "n_ends", "beam", "min_tokens", "no_repeat_ngram",
+        )),
         ("stops_early", ctypes.c_int),
     )  # fmt: skip
 
@@ -50,6 +52,7 @@ class BeamSearchOptions:
         forbidden: Tokens that are never generated.
         forbidden_early: Tokens that are not generated in the first `min_tokens` steps.
         min_tokens: Minimum number of tokens of a hypothesis.
+        no_repeat_ngram: Length of the n-grams that are not repeated; 0 without a limit.
         length_penalties: Divisor of the scores of hypotheses, at the index of their length, up to the largest limit.
         stops_early: Whether a sentence is done as soon as `beam` hypotheses have ended.
     """
@@ -59,6 +62,7 @@ class BeamSearchOptions:
     forbidden: Bool[Tensor, " V"]
     forbidden_early: Bool[Tensor, " V"]
     min_tokens: int
+    no_repeat_ngram: int
     length_penalties: Sequence[float]
     stops_early: bool
 
@@ -118,7 +122,7 @@ def beam_search(
     ]
     args = SearchArgs(
         *(array.data_ptr() for array in arrays), len(inputs.sources), len(options.ends), options.beam,
-        options.min_tokens, options.stops_early,
+        options.min_tokens, options.no_repeat_ngram, options.stops_early,
     )  # fmt: skip
     threads = torch.get_num_threads()
     _check(compiled.transformer_beam_search_begin(model.address, ctypes.byref(args), threads, ctypes.byref(search)))

@@ -105,6 +105,24 @@ def test_options(beam: int, options: dict[str, Any], monkeypatch: pytest.MonkeyP
         assert_same(model, random_requests(7, 9, reserve_eos=reserve_eos), search, monkeypatch)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_blocked_repetitions(beam: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches an n-gram that the kernel repeats, or a token that it forbids for another hypothesis.
+
+    Step by step, torch computes the log-probabilities, so scores may differ in the last bits.
+    """
+    model, search = packed_model(7, "int8"), Search(beam, n_best=beam, no_repeat_ngram=size)
+    requests = random_requests(7, 9)
+    actual, expected = search_all(model, requests, search), step_by_step(model, requests, search, monkeypatch)
+    free = search_all(model, requests, Search(beam, n_best=beam))
+    tokens_of = [[[hypothesis.tokens for hypothesis in best] for best in results] for results in (actual, expected)]
+    assert tokens_of[0] == tokens_of[1]
+    assert tokens_of[0] != [[hypothesis.tokens for hypothesis in best] for best in free], "nothing was repeated"
+    scores = [[hypothesis.score for best in results for hypothesis in best] for results in (actual, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
 def test_a_request_that_only_the_steps_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a prefix, or a longer source than the model has positions for, that the kernel ignores."""
     model = packed_model(7, "int8")

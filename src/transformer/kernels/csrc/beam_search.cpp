@@ -212,7 +212,7 @@ class BeamSearch {
 
   bool step(int threads) {
     const long n_candidates = width_ * std::max(2L, 1 + args_.n_ends);
-    const long k = std::min(n_candidates, model_.projection->columns);
+    const long k = std::min(n_candidates + find_repetitions(), model_.projection->columns);
     if (!compute_top_k(k, threads)) return false;
     history_.emplace_back(n_rows_);
     for (size_t i = 0; i < active_.size(); ++i) select(active_[i], i, k, n_candidates);
@@ -224,6 +224,28 @@ class BeamSearch {
     return true;
   }
 
+  // Finds the tokens that would repeat an n-gram of each active hypothesis. Returns the largest number of them.
+  long find_repetitions() {
+    const long n = args_.no_repeat_ngram - 1;  // length of what was generated last and may not be continued again
+    if (n < 0) return 0;
+    size_t most = 0;
+    repetitions_.resize(active_.size() * width_);
+    for (size_t i = 0; i < repetitions_.size(); ++i) {
+      repetitions_[i].clear();
+      const std::vector<int64_t> tokens = tokens_of(active_[i / width_].slot * width_ + i % width_, length_);
+      for (long start = 0; start + n < length_; ++start)
+        if (std::equal(tokens.end() - n, tokens.end(), tokens.begin() + start))
+          repetitions_[i].push_back(tokens[start + n]);
+      most = std::max(most, repetitions_[i].size());
+    }
+    return most;
+  }
+
+  bool repeats(long index, int64_t token) const {
+    return args_.no_repeat_ngram &&
+           std::find(repetitions_[index].begin(), repetitions_[index].end(), token) != repetitions_[index].end();
+  }
+
   // Selects the hypotheses of a sentence that stay active, and stores those that end. `index` is its index in the
   // batch.
   void select(Sentence& sentence, long index, long k, long n_candidates) {
@@ -232,7 +254,8 @@ class BeamSearch {
     for (long w = 0; w < width_; ++w)
       for (long j = 0; j < k; ++j) {
         const long i = (index * width_ + w) * k + j;
-        candidates_.push_back({scores_[row + w] + top_log_p_[i], w, top_tokens_[i]});
+        if (!repeats(index * width_ + w, top_tokens_[i]))
+          candidates_.push_back({scores_[row + w] + top_log_p_[i], w, top_tokens_[i]});
       }
     if (width_ > 1)
       std::stable_sort(candidates_.begin(), candidates_.end(),
@@ -360,6 +383,7 @@ class BeamSearch {
   std::vector<int64_t> positions_, last_source_, input_tokens_, top_tokens_;
   std::vector<float, CacheLineAllocator<float>> hidden_[2];
   std::vector<float> top_log_p_;
+  std::vector<std::vector<int64_t>> repetitions_;
   std::vector<Candidate> candidates_, selected_;
 
   std::vector<int64_t> integers_;

@@ -16,6 +16,7 @@ struct SearchArgs {
   const int64_t* ends;          // tokens that end a sentence
   const double* length_penalties;  // of each length up to the largest limit
   long n_sentences, n_ends, beam, min_tokens;
+  long no_repeat_ngram;  // length of n-grams that are not repeated; or 0
   int stops_early;  // as soon as as many hypotheses as the beam is wide have ended
 };
 
