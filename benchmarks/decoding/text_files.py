@@ -12,7 +12,7 @@ degenerate output, which CTranslate2 lacks, is off. Every line may have 50 token
 file.
 
 A model stored in int8, such as the one that comes with the program, is compared with CTranslate2's int8 of the same
-weights; `--model bundled-1.1` takes the one of version 1.1 out of git's history.
+weights; `python benchmarks/decoding/small_model.py FOLDER` writes the one of version 1.1.
 
 Usage: python benchmarks/decoding/text_files.py --peers FOLDER --model BUNDLE --file SOURCE REFERENCE ... [--rounds 3]
        [--out FILE]
@@ -34,7 +34,9 @@ from typing import Any
 import torch
 
 from transformer.bundle import load_bundle
+from transformer.bundle.bundle import BUNDLE
 from transformer.evaluation.scores import corpus_scores
+from transformer.storage.verified_folder import VerifiedFolder
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
 from jobs import KEPT

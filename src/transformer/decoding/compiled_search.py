@@ -29,7 +29,7 @@ class CompiledSearch:
 
     def __init__(self, model: CompiledModel, search: Search, special_tokens: SpecialTokenIds) -> None:
         self.model, self.search, self.ends = model, search, special_tokens.ends
-        never, size = special_tokens.suppressed_ids(allow_unknown=search.allow_unknown), model.projection.columns
+        never, size = special_tokens.suppressed_ids(allow_unknown=search.allow_unknown), model.vocab_size
         cpu = torch.device("cpu")
         self._forbidden = token_mask(never, size, cpu)
         self._forbidden_early = token_mask((*never, *self.ends), size, cpu)

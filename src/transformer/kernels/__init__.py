@@ -8,7 +8,7 @@ from transformer.kernels.attention import (
     supports_attention,
 )
 from transformer.kernels.beam_search import BeamSearchInputs, BeamSearchOptions, beam_search
-from transformer.kernels.compiled_model import CompiledModel, EmbeddingWeights, EncoderLayerWeights
+from transformer.kernels.compiled_model import CompiledModel
 from transformer.kernels.layer_step import LayerStep
 from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
@@ -21,8 +21,6 @@ __all__ = [
     "BeamSearchInputs",
     "BeamSearchOptions",
     "CompiledModel",
-    "EmbeddingWeights",
-    "EncoderLayerWeights",
     "LayerStep",
     "PackedLinear",
     "Precision",

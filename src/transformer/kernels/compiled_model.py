@@ -82,53 +82,83 @@ class EncoderLayerWeights:
         return EncoderLayerArgs(*addresses, (NormArgs * 2)(*map(norm_args, self.norms)), self.is_pre)
 
 
+@dataclass(frozen=True)
+class EncoderWeights:
+    """An encoder.
+
+    Attributes:
+        embedding: Embedding of the source.
+        layers: Layers, first to last.
+        norm: Norm after the last layer; None without one.
+        heads: Number of attention heads.
+        head_width: Width of a head.
+    """
+
+    embedding: EmbeddingWeights
+    layers: Sequence[EncoderLayerWeights]
+    norm: NormParameters | None
+    heads: int
+    head_width: int
+
+
+@dataclass(frozen=True)
+class DecoderWeights:
+    """A decoder with cross-attention.
+
+    Attributes:
+        embedding: Embedding of the target.
+        layers: Layers, first to last.
+        source_keys_values: For each layer, the projection to the keys and values of cross-attention.
+        projection: Projection to the logits.
+        norm: Norm after the last layer; None without one.
+        heads: Number of attention heads, of self-attention and cross-attention.
+        head_width: Width of a head.
+    """
+
+    embedding: EmbeddingWeights
+    layers: Sequence[LayerStep]
+    source_keys_values: Sequence[PackedLinear]
+    projection: PackedLinear
+    norm: NormParameters | None
+    heads: int
+    head_width: int
+
+
 class CompiledModel:
     """An encoder-decoder model that kernels run as a whole.
 
     Args:
-        source: Embedding of the source.
-        target: Embedding of the target.
-        encoder_layers: Layers of the encoder.
-        decoder_layers: Layers of the decoder, with cross-attention.
-        source_keys_values: For each decoder layer, the projection to the keys and values of cross-attention.
-        projection: Projection to the logits.
-        norms: Norms after the last encoder and decoder layer; None without one.
-        heads: Number of attention heads of the encoder and of the decoder.
-        head_widths: Width of these heads.
+        encoder: The encoder.
+        decoder: The decoder, with weights of the same precision.
 
     Attributes:
         address: Address of the arguments for the kernels.
         max_positions: Number of source positions and of target positions.
+        vocab_size: Number of target tokens.
     """
 
-    def __init__(
-        self,
-        source: EmbeddingWeights,
-        target: EmbeddingWeights,
-        encoder_layers: Sequence[EncoderLayerWeights],
-        decoder_layers: Sequence[LayerStep],
-        source_keys_values: Sequence[PackedLinear],
-        projection: PackedLinear,
-        norms: tuple[NormParameters | None, NormParameters | None],
-        heads: tuple[int, int],
-        head_widths: tuple[int, int],
-    ) -> None:
-        self._weights = source, target, encoder_layers, decoder_layers, source_keys_values, projection, norms
-        self.max_positions = len(source.positions), len(target.positions)
-        self.projection = projection
-        self._encoder_layers = (EncoderLayerArgs * len(encoder_layers))(*(each.to_args() for each in encoder_layers))
-        self._decoder_layers = (LayerArgs * len(decoder_layers))(*(layer.args for layer in decoder_layers))
-        self._keys_values = (ctypes.c_void_p * len(source_keys_values))(*(each.address for each in source_keys_values))
-        encoder_norm, decoder_norm = (NormArgs() if norm is None else norm_args(norm) for norm in norms)
+    def __init__(self, encoder: EncoderWeights, decoder: DecoderWeights) -> None:
+        self._weights = encoder, decoder  # keeps the memory that the kernels read alive
+        self.max_positions = len(encoder.embedding.positions), len(decoder.embedding.positions)
+        self.vocab_size = decoder.projection.columns
+        n_layers = len(encoder.layers), len(decoder.layers)
+        self._encoder_layers = (EncoderLayerArgs * n_layers[0])(*(layer.to_args() for layer in encoder.layers))
+        self._decoder_layers = (LayerArgs * n_layers[1])(*(layer.args for layer in decoder.layers))
+        self._source_keys_values = (ctypes.c_void_p * n_layers[1])(
+            *(projection.address for projection in decoder.source_keys_values)
+        )
         self._args = ModelArgs(
-            source.to_args(), target.to_args(), self._encoder_layers, self._decoder_layers, self._keys_values,
-            projection.address, encoder_norm, decoder_norm, len(encoder_layers), len(decoder_layers),
-            projection.inner, heads[0], head_widths[0], heads[1], head_widths[1], projection.precision != "float32",
+            encoder.embedding.to_args(), decoder.embedding.to_args(), self._encoder_layers, self._decoder_layers,
+            self._source_keys_values, decoder.projection.address, norm_args(encoder.norm), norm_args(decoder.norm),
+            *n_layers, decoder.projection.inner, encoder.heads, encoder.head_width, decoder.heads, decoder.head_width,
+            decoder.projection.precision != "float32",
         )  # fmt: skip
         self.address = ctypes.addressof(self._args)
 
 
-def norm_args(norm: NormParameters) -> NormArgs:
-    """Converts the parameters of a norm to the arguments of a kernel, which must not outlive them."""
+def norm_args(norm: NormParameters | None) -> NormArgs:
+    """Converts the parameters of a norm to the arguments of a kernel, which must not outlive them; None is no norm."""
+    if norm is None:
+        return NormArgs()
     alpha, beta, eps = norm
     return NormArgs(alpha.data_ptr(), beta.data_ptr(), eps)

@@ -1,7 +1,7 @@
 """Packed models that kernels run as a whole."""
 
-from collections.abc import Sequence
-from typing import Protocol, TypeGuard, cast, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -17,8 +17,14 @@ from transformer.inference.cpu.layers import (
     PackedProjection,
     PackedResidual,
 )
-from transformer.kernels import CompiledModel, EmbeddingWeights, EncoderLayerWeights, LayerStep
-from transformer.kernels.compiled_model import NormParameters
+from transformer.kernels import CompiledModel, LayerStep
+from transformer.kernels.compiled_model import (
+    DecoderWeights,
+    EmbeddingWeights,
+    EncoderLayerWeights,
+    EncoderWeights,
+    NormParameters,
+)
 
 
 @runtime_checkable
@@ -38,42 +44,47 @@ def compile_model(model: nn.Module) -> CompiledModel | None:
     """Describes a packed model to the kernels; None if it has parts that they do not know."""
     if not isinstance(model, EncoderDecoder):
         return None
-    encoder, decoder, projection = model.encoder, model.decoder, model.projection_layer
-    embeddings = [
-        _embedding(model.src_embed, model.src_pos),
-        _embedding(model.tgt_embed, model.tgt_pos),
-    ]
-    stacks = (encoder, decoder)
-    if not (
-        all(_is_supported_encoder_layer(layer) for layer in encoder.layers)
-        and all(type(layer) is PackedDecoderLayer for layer in decoder.layers)
-        and all(stack.position_bias is None and _is_supported_norm(stack.norm) for stack in stacks)
-        and type(projection) is PackedProjection
-        and None not in embeddings
-    ):
+    encoder, decoder = _encoder(model), _decoder(model)
+    return None if encoder is None or decoder is None else CompiledModel(encoder, decoder)
+
+
+def _encoder(model: EncoderDecoder) -> EncoderWeights | None:
+    embedding, stack = _embedding(model.src_embed, model.src_pos), model.encoder
+    if embedding is None or not _is_supported_stack(stack, _is_supported_encoder_layer):
         return None
-    source, target = cast(list[EmbeddingWeights], embeddings)
-    decoder_layers = cast(Sequence[PackedDecoderLayer], decoder.layers)
-    attention = [
-        [cast(PackedAttention, layer.self_attention_block) for layer in encoder.layers],
-        [cast(PackedAttention, block) for layer in decoder_layers
-         for block in (layer.self_attention_block, layer.cross_attention_block)],
-    ]  # fmt: skip
-    sizes = [{(block.h, block.d_k) for block in blocks} for blocks in attention]
-    if any(len(size) != 1 for size in sizes):
+    layers = cast(Sequence[EncoderLayer], stack.layers)
+    if (sizes := _head_sizes(layer.self_attention_block for layer in layers)) is None:
         return None
-    (encoder_heads, encoder_width), (decoder_heads, decoder_width) = (size.pop() for size in sizes)
-    return CompiledModel(
-        source,
-        target,
-        [_encoder_layer(cast(EncoderLayer, layer)) for layer in encoder.layers],
-        [layer.fused_step for layer in decoder_layers],
-        [cast(PackedAttention, layer.cross_attention_block).W_kv for layer in decoder_layers],
-        projection.proj,
-        (_norm(encoder.norm), _norm(decoder.norm)),
-        (encoder_heads, decoder_heads),
-        (encoder_width, decoder_width),
+    return EncoderWeights(embedding, [_encoder_layer(layer) for layer in layers], _norm(stack.norm), *sizes)
+
+
+def _decoder(model: EncoderDecoder) -> DecoderWeights | None:
+    embedding, stack = _embedding(model.tgt_embed, model.tgt_pos), model.decoder
+    projection = model.projection_layer
+    is_supported = _is_supported_stack(stack, lambda layer: type(layer) is PackedDecoderLayer)
+    if embedding is None or not is_supported or type(projection) is not PackedProjection:
+        return None
+    layers = cast(Sequence[PackedDecoderLayer], stack.layers)
+    cross_attention = [cast(PackedAttention, layer.cross_attention_block) for layer in layers]
+    sizes = _head_sizes([*(layer.self_attention_block for layer in layers), *cross_attention])
+    if sizes is None:
+        return None
+    steps, keys_values = [layer.fused_step for layer in layers], [attention.W_kv for attention in cross_attention]
+    return DecoderWeights(embedding, steps, keys_values, projection.proj, _norm(stack.norm), *sizes)
+
+
+def _is_supported_stack(stack: LayerStack, is_supported: Callable[[nn.Module], bool]) -> bool:
+    return (
+        all(map(is_supported, stack.layers))
+        and stack.position_bias is None
+        and isinstance(stack.norm, nn.Identity | PackedNormalization)
     )
+
+
+def _head_sizes(blocks: Iterable[nn.Module]) -> tuple[int, int] | None:
+    """Returns the number and the width of the heads of all blocks; None if they differ."""
+    sizes = {(block.h, block.d_k) for block in cast(Iterable[PackedAttention], blocks)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _embedding(embedding: nn.Module, positions: nn.Module) -> EmbeddingWeights | None:
@@ -87,7 +98,7 @@ def _embedding(embedding: nn.Module, positions: nn.Module) -> EmbeddingWeights |
     return EmbeddingWeights(embedding.embedding, table.float().contiguous(), embedding.scale)
 
 
-def _is_supported_encoder_layer(layer: nn.Module) -> TypeGuard[EncoderLayer]:
+def _is_supported_encoder_layer(layer: nn.Module) -> bool:
     return (
         type(layer) is EncoderLayer
         and isinstance(attention := layer.self_attention_block, PackedAttention)
@@ -96,10 +107,6 @@ def _is_supported_encoder_layer(layer: nn.Module) -> TypeGuard[EncoderLayer]:
         and network.fused is not None
         and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)
     )
-
-
-def _is_supported_norm(norm: nn.Module) -> bool:
-    return isinstance(norm, nn.Identity | PackedNormalization)
 
 
 def _norm(norm: nn.Module) -> NormParameters | None:
