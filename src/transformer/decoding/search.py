@@ -81,26 +81,49 @@ def search_each(
     Sec. 6.1.
     """
     queue = RequestQueue(enumerate(requests), batch_tokens // search.beam, refill_below)
-    beams: BeamState | None = None
-    processors = make_logits_processors(search, special_tokens.ends)
     search_model = as_search_model(model)
     compiled_search = None if refill_below else CompiledSearch.of(search_model, search, special_tokens)
-    while True:
+    while admitted := queue.admit(None):
+        if compiled_search is not None and compiled_search.supports(request for _, request in admitted):
+            sentences = compiled_search.run(admitted)
+        else:
+            sentences = _search_step_by_step(
+                search_model, admitted, queue, search, device or torch.device("cpu"), special_tokens
+            )
+        for sentence in sentences:
+            yield sentence.index, sentence.hypotheses(search)
+
+
+def _search_step_by_step(
+    model: SearchModel,
+    admitted: Sequence[tuple[int, Request]],
+    queue: "RequestQueue",
+    search: Search,
+    device: torch.device,
+    special_tokens: SpecialTokenIds,
+) -> Iterator[SentenceState]:
+    """Yields the sentences of a batch, and of those that join it, as soon as they are done; see `search_each`.
+
+    Args:
+        model: Model in evaluation mode.
+        admitted: First sentences of the batch.
+        queue: Sentences that may join.
+        search: Options of the search.
+        device: Device of the model.
+        special_tokens: Special tokens of the model.
+    """
+    processors, beams = make_logits_processors(search, special_tokens.ends), None
+    while admitted or beams is not None:
         done = list[SentenceState]()
         with ensure_inference_mode():
             while not done:
-                if admitted := queue.admit(beams):
-                    if compiled_search is not None and compiled_search.supports(request for _, request in admitted):
-                        break
-                    new_beams = BeamState.begin(
-                        search_model, admitted, search, device or torch.device("cpu"), special_tokens
-                    )
+                if admitted:
+                    new_beams = BeamState.begin(model, admitted, search, device, special_tokens)
                     beams = new_beams if beams is None else beams.join(new_beams)
-                if beams is None:
-                    return
-                done, beams = decode_step(search_model, beams, search, processors)
-        for sentence in done if done or compiled_search is None else compiled_search.run(admitted):
-            yield sentence.index, sentence.hypotheses(search)
+                assert beams is not None
+                done, beams = decode_step(model, beams, search, processors)
+                admitted = [] if beams is None else queue.admit(beams)
+        yield from done
 
 
 def search_all(

@@ -157,7 +157,7 @@ class CompiledModel:
 
 
 def norm_args(norm: NormParameters | None) -> NormArgs:
-    """Converts the parameters of a norm to the arguments of a kernel, which must not outlive them; None is no norm."""
+    """Converts the parameters of a norm to the arguments of a kernel, which must not outlive them."""
     if norm is None:
         return NormArgs()
     alpha, beta, eps = norm

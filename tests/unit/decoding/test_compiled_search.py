@@ -25,7 +25,7 @@ MODELS = {7: {}, 3: {"norm_order": "post"}, 5: {"positions": "learned"}, 4: {"d_
 def packed_model(seed: int, precision: Precision, **options: Any) -> Transformer:
     """A random model whose translations end at different lengths."""
     torch.manual_seed(seed)
-    sizes = {"d_model": 48, "N": 2, "h": 3, "d_ff": 70, "dropout": 0.0}
+    sizes: dict[str, Any] = {"d_model": 48, "N": 2, "h": 3, "d_ff": 70, "dropout": 0.0}
     model = build_transformer(61, 61, 40, 60, **(sizes | options))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -146,7 +146,7 @@ def test_equal_scores_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches ties that the two searches break differently: all tokens but one are equally probable."""
     model = packed_model(7, "float32")
     zero = torch.zeros(61, 48)
-    model.projection_layer.proj = PackedLinear(Weight.from_tensor(zero, "float32"), bias=torch.zeros(61))
+    vars(model.projection_layer)["proj"] = PackedLinear(Weight.from_tensor(zero, "float32"), bias=torch.zeros(61))
     vars(model)["compiled_model"] = compile_model(model)
     assert_same(model, random_requests(7, 5), Search(4, n_best=4), monkeypatch)
 
@@ -154,9 +154,7 @@ def test_equal_scores_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_results_while_others_run() -> None:
     """Catches a search that returns nothing before its last sentence is done."""
     requests = [Request([5, 6], 40), Request([7, 8], 1)]
-    running = search_each(packed_model(1, "int8"), requests, Search())
-    assert next(running)[0] == 1
-    running.close()  # ends the search of the other one
+    assert next(search_each(packed_model(1, "int8"), requests, Search()))[0] == 1
 
 
 @pytest.mark.slow  # repeats the tests above with a larger batch
