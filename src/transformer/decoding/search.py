@@ -9,11 +9,8 @@ loop, `SearchModel.top_k` the step of the model, `apply_logits_processors` the l
 by `expand` and `prune`. `BeamState` stores them, appends their tokens and drops the sentences that are done.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from itertools import islice
 
 import torch
 from jaxtyping import Float
@@ -40,6 +37,7 @@ from transformer.decoding.constrained import (
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.logits_processors import History, LogitsProcessor, force_prefixes, make_logits_processors
 from transformer.decoding.request import Request
+from transformer.decoding.request_queue import RequestQueue
 from transformer.decoding.sampling import draw
 from transformer.decoding.search_model import SearchModel, as_search_model
 from transformer.errors import ConfigError
@@ -97,7 +95,7 @@ def search_each(
 def _search_step_by_step(
     model: SearchModel,
     admitted: Sequence[tuple[int, Request]],
-    queue: "RequestQueue",
+    queue: RequestQueue,
     search: Search,
     device: torch.device,
     special_tokens: SpecialTokenIds,
@@ -368,39 +366,3 @@ def sample_candidates(beams: BeamState, log_p: LogP, processed_log_p: LogP, samp
     beams.collect_finished(Candidates(ranking_scores, scores, beam_indices, tokens), slice(0, width), 0)
     ranking_scores = ranking_scores.masked_fill(is_end(tokens, beams.ends), -torch.inf)
     return Candidates(ranking_scores, scores, beam_indices, tokens)
-
-
-@dataclass
-class RequestQueue:
-    """Continuous batching: the requests that wait to join the batch.
-
-    Attributes:
-        requests: Numbered requests that have not been read.
-        max_tokens: Maximum of sentences x tokens of the longest source in a batch.
-        refill_below: Fraction of `max_tokens` below which requests join a batch that is not empty.
-        pending: Requests that have been read, but have not joined.
-    """
-
-    requests: Iterator[tuple[int, Request]]
-    max_tokens: int
-    refill_below: float
-    pending: deque[tuple[int, Request]] = field(default_factory=deque[tuple[int, Request]])
-
-    def admit(self, beams: BeamState | None) -> list[tuple[int, Request]]:
-        """Returns the next requests that fit into the batch; none while it is filled above `refill_below`."""
-        lengths = [len(sentence.request.source) for sentence in beams.sentences] if beams else []
-        longest, n = max(lengths, default=0), len(lengths)
-        if n and n * longest >= self.refill_below * self.max_tokens:
-            return []
-        admitted: list[tuple[int, Request]] = []
-        while self.pending or self._read():
-            longest = max(longest, len(self.pending[0][1].source))
-            if n and (n + 1) * longest > self.max_tokens:
-                break
-            admitted.append(self.pending.popleft())
-            n += 1
-        return admitted
-
-    def _read(self) -> bool:
-        self.pending.extend(islice(self.requests, 1))
-        return bool(self.pending)

@@ -1,30 +1,16 @@
 // Greedy and beam search for a batch of sentences, without a return to Python between steps. The same algorithm, step
 // by step, is `transformer/decoding/search.py`, which also knows processors of logits, constraints and sampling.
-//
-// A sentence has a slot: `beam` neighbouring rows of the caches, one for each hypothesis. Hypotheses that continue the
-// same one share its positions, which never move: a table tells which row of the slot holds each position.
-#include "compiled_model.h"
 #include "beam_search.h"
+#include "decoder_state.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <memory>
 
 namespace transformer {
 namespace {
 
-constexpr long MIN_POSITIONS = 32;          // of target caches, which grow by half
-constexpr int SOURCE_PROJECTIONS = 50;  // scratch buffer
 constexpr float NEG_INFINITY = -std::numeric_limits<float>::infinity();
-
-// Memory aligned to cache lines, not initialized.
-struct FreeMemory {
-  void operator()(char* memory) const { ::operator delete(memory, std::align_val_t{64}); }
-};
-using Memory = std::unique_ptr<char, FreeMemory>;
-Memory allocate(size_t n) { return Memory(static_cast<char*>(::operator new(n, std::align_val_t{64}))); }
 
 struct Hypothesis {
   std::vector<int64_t> tokens;
@@ -38,45 +24,26 @@ struct Sentence {
   bool is_done = false;
 };
 
-// Keys and values of one layer, for each row of the caches, head and position.
-struct Cache {
-  Memory keys, values;
-  Attention attention{};
-};
-
 class BeamSearch {
  public:
-  BeamSearch(const Model& model, const SearchArgs& args) : model_(model), args_(args), width_(args.beam) {
-    n_rows_ = args.n_sentences * width_;
-    element_size_ = model.is_rounded ? 2 : 4;
+  BeamSearch(const Model& model, const SearchArgs& args)
+      : model_(model),
+        args_(args),
+        width_(args.beam),
+        n_rows_(args.n_sentences * args.beam),
+        state_(model, {args.source, args.lengths, args.n_sentences}, args.beam,
+               *std::max_element(args.limits, args.limits + args.n_sentences)) {
     for (long slot = 0; slot < args.n_sentences; ++slot) {
       active_.push_back(Sentence{slot});
-      max_limit_ = std::max<long>(max_limit_, args.limits[slot]);
-      max_source_ = std::max<long>(max_source_, args.lengths[slot]);
       for (long w = 0; w < width_; ++w) {
         scores_.push_back(w ? NEG_INFINITY : 0.0f);  // a sentence begins with one hypothesis, the empty one
         tokens_.push_back(args.start_tokens[slot]);
       }
     }
-    last_source_.resize(args.n_sentences);
-    rows_.resize(n_rows_), slots_.resize(args.n_sentences), positions_.resize(n_rows_);
-    if (width_ > 1) table_.resize(n_rows_ * (max_limit_ + 1));
   }
 
   // Encodes the sources. Returns false if a token is out of range.
-  bool begin(int threads) {
-    long n_tokens = 0;
-    for (long i = 0; i < args_.n_sentences; ++i) n_tokens += args_.lengths[i];
-    std::vector<float, CacheLineAllocator<float>> encoded(n_tokens * model_.d_model);
-    if (!encode(model_, {args_.source, args_.lengths, args_.n_sentences}, encoded.data(), threads)) return false;
-    source_.resize(model_.n_decoder_layers), target_.resize(model_.n_decoder_layers);
-    for (long layer = 0; layer < model_.n_decoder_layers; ++layer) {
-      allocate_cache(source_[layer], args_.n_sentences, max_source_);
-      project_source(*model_.source_keys_values[layer], encoded.data(), source_[layer], threads);
-    }
-    reserve_positions(1);
-    return true;
-  }
+  bool begin(int threads) { return state_.begin(threads); }
 
   // Runs up to `max_steps` steps, until a sentence is done. Returns false if a token is out of range.
   bool advance(long max_steps, int threads) {
@@ -93,118 +60,18 @@ class BeamSearch {
   }
 
  private:
-  void allocate_cache(Cache& cache, long rows, long positions) {
-    const long heads = model_.decoder_heads, width = model_.decoder_head_width;
-    const size_t n_bytes = static_cast<size_t>(rows) * heads * std::max(1L, positions) * width * element_size_;
-    cache.keys = allocate(n_bytes), cache.values = allocate(n_bytes);
-    Attention& a = cache.attention;
-    a.keys = cache.keys.get(), a.values = cache.values.get();
-    a.heads = heads, a.width = width;
-    a.key_batch = a.value_batch = heads * positions * width;
-    a.key_head = a.value_head = positions * width;
-    a.key_stride = a.value_stride = width;
-    a.scale = 1 / std::sqrt(static_cast<double>(width));
-    a.is_bfloat16 = model_.is_rounded;
-  }
-
-  // Stores the keys and values of all sources, which are rows of one matrix.
-  void project_source(const PackedMatrix& w, const float* encoded, Cache& cache, int threads) {
-    const long d = model_.decoder_heads * model_.decoder_head_width;
-    const bool is_bf16 = HAS_BF16_DOT && model_.is_rounded;
-    const long rows_at_once = std::max(max_source_, 1024L * threads);
-    for (long first = 0, n; first < args_.n_sentences; first += n) {
-      long rows = 0;
-      for (n = 0; first + n < args_.n_sentences && (!n || rows + args_.lengths[first + n] <= rows_at_once); ++n)
-        rows += args_.lengths[first + n];
-      const int n_threads = threads_for(rows * w.inner * w.columns, threads);
-      if (is_bf16) {
-        uint16_t* projected = scratch<uint16_t, SOURCE_PROJECTIONS>(rows * 2 * d);
-        transformer_packed_linear_bf16(&w, encoded, 0, rows, projected, 1, n_threads);
-        store_source(projected, first, n, cache);
-      } else {
-        float* projected = scratch<float, SOURCE_PROJECTIONS>(rows * 2 * d);
-        transformer_packed_linear(&w, encoded, rows, projected, n_threads);
-        store_source(projected, first, n, cache);
-      }
-      encoded += rows * model_.d_model;
-    }
-  }
-
-  template <typename T>
-  void store_source(const T* projected, long first, long count, Cache& cache) const {
-    const long heads = model_.decoder_heads, width = model_.decoder_head_width;
-    for (long sentence = first; sentence < first + count; ++sentence)
-      for (long position = 0; position < args_.lengths[sentence]; ++position)
-        for (const Memory* memory : {&cache.keys, &cache.values})
-          for (long head = 0; head < heads; ++head, projected += width) {
-            char* target =
-                memory->get() + ((sentence * heads + head) * max_source_ + position) * width * element_size_;
-            if (std::is_same_v<T, float> && model_.is_rounded)
-              for (long e = 0; e < width; e += LANES)
-                store(reinterpret_cast<uint16_t*>(target) + e, tail_mask(width - e),
-                      load(projected + e, tail_mask(width - e)));
-            else
-              std::memcpy(target, projected, width * sizeof(T));
-          }
-  }
-
-  // Enlarges the caches of the target to at least this number of positions.
-  void reserve_positions(long positions) {
-    if (positions <= capacity_) return;
-    const long grown = std::max(MIN_POSITIONS, capacity_ + capacity_ / 2);
-    const long capacity = std::max(positions, std::min(grown, max_limit_));
-    const long head_bytes = model_.decoder_head_width * element_size_;
-    for (Cache& cache : target_) {
-      Cache old = std::move(cache);
-      cache = Cache();
-      allocate_cache(cache, n_rows_, capacity);
-      for (long i = 0; capacity_ && i < n_rows_ * model_.decoder_heads; ++i) {
-        std::memcpy(cache.keys.get() + i * capacity * head_bytes, old.keys.get() + i * capacity_ * head_bytes,
-                    capacity_ * head_bytes);
-        std::memcpy(cache.values.get() + i * capacity * head_bytes, old.values.get() + i * capacity_ * head_bytes,
-                    capacity_ * head_bytes);
-      }
-    }
-    capacity_ = capacity;
-  }
-
-  // Computes one step of the model for all active hypotheses; the k best tokens of each are in `top_tokens_`.
+  // Computes the k best tokens after each active hypothesis. Returns false if a token is out of range.
   bool compute_top_k(long k, int threads) {
-    const long n = active_.size(), rows = n * width_, d = model_.d_model;
-    reserve_positions(length_ + 1);
-    input_tokens_.resize(rows);
-    for (long i = 0; i < n; ++i) {
-      slots_[i] = active_[i].slot;
-      last_source_[i] = args_.lengths[active_[i].slot] - 1;
-      for (long w = 0; w < width_; ++w) {
-        const long row = active_[i].slot * width_ + w;
-        rows_[i * width_ + w] = row;
-        input_tokens_[i * width_ + w] = tokens_[row];
-        positions_[i * width_ + w] = length_;
-        if (width_ > 1) table_[row * (max_limit_ + 1) + length_] = row;
-      }
-    }
-    hidden_[0].resize(rows * d), hidden_[1].resize(rows * d);
-    float *x = hidden_[0].data(), *y = hidden_[1].data();
-    if (!embed_tokens(model_.target, input_tokens_.data(), rows, d, x, threads)) return false;
-    add_position(model_.target.positions + length_ * d, rows, d, x);
-    for (long layer = 0; layer < model_.n_decoder_layers; ++layer, std::swap(x, y)) {
-      Attention &self_attention = target_[layer].attention, &cross_attention = source_[layer].attention;
-      self_attention.batch = rows, self_attention.queries = 1, self_attention.positions = length_ + 1;
-      self_attention.last = positions_.data(), self_attention.cache_rows = rows_.data();
-      self_attention.cache_indirection = width_ > 1 ? table_.data() : nullptr;
-      self_attention.indirection_stride = max_limit_ + 1;
-      cross_attention.batch = n, cross_attention.queries = width_, cross_attention.positions = max_source_;
-      cross_attention.last = last_source_.data(), cross_attention.cache_rows = slots_.data();
-      transformer_decoder_layer(model_.decoder_layers + layer, &self_attention, &cross_attention, x, y, rows, threads);
-    }
-    if (const Norm& norm = model_.decoder_norm; norm.alpha)
-      transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, d, x,
-                           threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * d, threads));
+    slots_.clear();
+    for (const Sentence& sentence : active_) slots_.push_back(sentence.slot);
+    const long rows = active_.size() * width_;
+    const float* x = state_.step(slots_, tokens_, threads);
+    if (!x) return false;
     top_log_p_.resize(rows * k), top_tokens_.resize(rows * k);
     transformer_packed_linear_topk(
         model_.projection, x, rows, k, length_ < args_.min_tokens ? args_.forbidden_early : args_.forbidden,
-        top_log_p_.data(), top_tokens_.data(), threads_for(rows * d * model_.projection->columns, threads));
+        top_log_p_.data(), top_tokens_.data(),
+        threads_for(rows * model_.d_model * model_.projection->columns, threads));
     return true;
   }
 
@@ -284,28 +151,19 @@ class BeamSearch {
 
   // Replaces the hypotheses of a slot by the selected ones. Missing ones have the score -inf.
   void append_tokens(long row) {
-    std::vector<float> scores(width_, NEG_INFINITY);
-    bool keeps_order = true;
+    parents_.resize(width_), new_scores_.resize(width_);
     for (long w = 0; w < width_; ++w) {
       const Candidate missing{NEG_INFINITY, w, tokens_[row + w]};
       const Candidate& candidate = w < static_cast<long>(selected_.size()) ? selected_[w] : missing;
-      keeps_order &= candidate.parent == w;
-      scores[w] = candidate.score;
-      history_.back()[row + w] = {static_cast<int32_t>(row + candidate.parent), static_cast<int32_t>(candidate.token)};
+      parents_[w] = row + candidate.parent;
+      history_.back()[row + w] = {parents_[w], static_cast<int32_t>(candidate.token)};
+      new_scores_[w] = candidate.score;
     }
     for (long w = 0; w < width_; ++w) {
-      scores_[row + w] = scores[w];
+      scores_[row + w] = new_scores_[w];
       tokens_[row + w] = history_.back()[row + w].token;
     }
-    if (keeps_order) return;
-    const long stride = max_limit_ + 1;
-    int32_t* table = table_.data() + row * stride;
-    old_table_.resize(width_ * (length_ + 1));
-    for (long w = 0; w < width_; ++w)
-      std::copy_n(table + w * stride, length_ + 1, old_table_.data() + w * (length_ + 1));
-    for (long w = 0; w < width_; ++w)
-      std::copy_n(old_table_.data() + (history_.back()[row + w].parent - row) * (length_ + 1), length_ + 1,
-                  table + w * stride);
+    state_.reorder(row, parents_.data());
   }
 
   std::vector<int64_t> tokens_of(long row, long length) const {
@@ -368,21 +226,18 @@ class BeamSearch {
 
   const Model& model_;
   const SearchArgs args_;
-  const long width_;
-  long n_rows_, element_size_, max_limit_ = 0, max_source_ = 0, capacity_ = 0;
+  const long width_, n_rows_;
+  DecoderState state_;
   long length_ = 0;  // number of tokens generated so far
   std::vector<Sentence> active_, done_;
-  std::vector<Cache> source_, target_;
-  std::vector<std::vector<Step>> history_;  // of each step, for each row
+  std::vector<std::vector<Step>> history_;  // of each step, for each row of the caches
   std::vector<float> scores_;               // of each row, as are the tokens
   std::vector<int64_t> tokens_;
-  std::vector<int32_t> table_, old_table_;  // rows that hold the positions of each row
 
   // Of one step, for each active sentence or hypothesis.
-  std::vector<int32_t> rows_, slots_;
-  std::vector<int64_t> positions_, last_source_, input_tokens_, top_tokens_;
-  std::vector<float, CacheLineAllocator<float>> hidden_[2];
-  std::vector<float> top_log_p_;
+  std::vector<int32_t> slots_, parents_;
+  std::vector<int64_t> top_tokens_;
+  std::vector<float> top_log_p_, new_scores_;
   std::vector<std::vector<int64_t>> repetitions_;
   std::vector<Candidate> candidates_, selected_;
 
