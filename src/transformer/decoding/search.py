@@ -110,17 +110,16 @@ def _search_step_by_step(
         device: Device of the model.
         special_tokens: Special tokens of the model.
     """
-    processors, beams = make_logits_processors(search, special_tokens.ends), None
-    while admitted or beams is not None:
+    processors = make_logits_processors(search, special_tokens.ends)
+    with ensure_inference_mode():
+        beams: BeamState | None = BeamState.begin(model, admitted, search, device, special_tokens)
+    while beams is not None:
         done = list[SentenceState]()
         with ensure_inference_mode():
-            while not done:
-                if admitted:
-                    new_beams = BeamState.begin(model, admitted, search, device, special_tokens)
-                    beams = new_beams if beams is None else beams.join(new_beams)
-                assert beams is not None
+            while beams is not None and not done:
+                if joining := queue.admit(beams):
+                    beams = beams.join(BeamState.begin(model, joining, search, device, special_tokens))
                 done, beams = decode_step(model, beams, search, processors)
-                admitted = [] if beams is None else queue.admit(beams)
         yield from done
 
 

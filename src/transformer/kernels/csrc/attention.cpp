@@ -29,11 +29,11 @@ struct NextHead {
 // loads without masks take half the time. Keys and values are loaded once for all queries. The result of a query does
 // not depend on the others. Rows of `weights` are `weights_stride` apart and padded to the next whole vector.
 template <typename T, int V, bool is_vector_aligned, int R>
-void attend_queries(const Attention& a, long own_row, NextHead next_head, const float* query, const T* keys, const T* values,
-                    const bool* mask, long positions, float* weights, long weights_stride, float* out) {
-  const int32_t* cache_indirection =
-      a.cache_indirection ? a.cache_indirection + own_row * a.indirection_stride : nullptr;
-  const auto cache_row = [=](long s) { return cache_indirection ? cache_indirection[s] : own_row; };
+void attend_queries(const Attention& a, long row, NextHead next_head, const float* query, const T* keys,
+                    const T* values, const bool* mask, long positions, float* weights, long weights_stride,
+                    float* out) {
+  const int32_t* cache_indirection = a.cache_indirection ? a.cache_indirection + row * a.indirection_stride : nullptr;
+  const auto cache_row = [=](long s) { return cache_indirection ? cache_indirection[s] : row; };
   const Mask last_vector_mask = tail_mask(a.width - (V - 1) * LANES);
   const auto vector_mask = [last_vector_mask](int v) {
     return !is_vector_aligned && v == V - 1 ? last_vector_mask : static_cast<Mask>(0xffff);
@@ -99,20 +99,20 @@ void attend_heads(const Attention& a, int threads) {
         n = a.queries - t >= MAX_QUERIES ? MAX_QUERIES : a.queries - t >= 2 ? 2 : 1;
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
         const long positions = attended_length(a, mask, n, a.last ? std::min(a.positions, a.last[b] + 1) : a.positions);
-        const long own_row = a.cache_rows ? a.cache_rows[b] : b;
+        const long row = a.cache_rows ? a.cache_rows[b] : b;
         const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
         float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
         switch (n) {
           case 1:
-            attend_queries<T, V, is_vector_aligned, 1>(a, own_row, next_head, query, head_keys, head_values, mask, positions,
-                                                       weights, weights_stride, out);
+            attend_queries<T, V, is_vector_aligned, 1>(a, row, next_head, query, head_keys, head_values, mask,
+                                                       positions, weights, weights_stride, out);
             break;
           case 2:
-            attend_queries<T, V, is_vector_aligned, 2>(a, own_row, next_head, query, head_keys, head_values, mask, positions,
-                                                       weights, weights_stride, out);
+            attend_queries<T, V, is_vector_aligned, 2>(a, row, next_head, query, head_keys, head_values, mask,
+                                                       positions, weights, weights_stride, out);
             break;
           default:
-            attend_queries<T, V, is_vector_aligned, MAX_QUERIES>(a, own_row, next_head, query, head_keys, head_values, mask,
+            attend_queries<T, V, is_vector_aligned, MAX_QUERIES>(a, row, next_head, query, head_keys, head_values, mask,
                                                                  positions, weights, weights_stride, out);
         }
       }
@@ -122,14 +122,22 @@ void attend_heads(const Attention& a, int threads) {
 template <typename T, bool is_vector_aligned>
 void attend_by_width(const Attention& a, int threads) {
   switch ((a.width + LANES - 1) / LANES) {
-    case 1: return attend_heads<T, 1, is_vector_aligned>(a, threads);
-    case 2: return attend_heads<T, 2, is_vector_aligned>(a, threads);
-    case 3: return attend_heads<T, 3, is_vector_aligned>(a, threads);
-    case 4: return attend_heads<T, 4, is_vector_aligned>(a, threads);
-    case 5: return attend_heads<T, 5, is_vector_aligned>(a, threads);
-    case 6: return attend_heads<T, 6, is_vector_aligned>(a, threads);
-    case 7: return attend_heads<T, 7, is_vector_aligned>(a, threads);
-    case 8: return attend_heads<T, 8, is_vector_aligned>(a, threads);
+    case 1:
+      return attend_heads<T, 1, is_vector_aligned>(a, threads);
+    case 2:
+      return attend_heads<T, 2, is_vector_aligned>(a, threads);
+    case 3:
+      return attend_heads<T, 3, is_vector_aligned>(a, threads);
+    case 4:
+      return attend_heads<T, 4, is_vector_aligned>(a, threads);
+    case 5:
+      return attend_heads<T, 5, is_vector_aligned>(a, threads);
+    case 6:
+      return attend_heads<T, 6, is_vector_aligned>(a, threads);
+    case 7:
+      return attend_heads<T, 7, is_vector_aligned>(a, threads);
+    case 8:
+      return attend_heads<T, 8, is_vector_aligned>(a, threads);
   }
 }
 
@@ -155,7 +163,8 @@ extern "C" void transformer_append_to_cache(const float* values, long stride, vo
   using namespace transformer;
   for (long b = 0; b < rows; ++b)
     for (long h = 0; h < heads; ++h) {
-      const long offset = (cache_rows ? cache_rows[b] : b) * row_stride + h * head_stride + positions[b] * position_stride;
+      const long offset =
+          (cache_rows ? cache_rows[b] : b) * row_stride + h * head_stride + positions[b] * position_stride;
       for (long e = 0; e < width; e += LANES) {
         const VecF32 v = load(values + b * stride + h * width + e, tail_mask(width - e));
         if (is_bfloat16)

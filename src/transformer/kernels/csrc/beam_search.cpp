@@ -68,14 +68,16 @@ class BeamSearch {
     const float* x = state_.step(slots_, tokens_, threads);
     if (!x) return false;
     top_log_p_.resize(rows * k), top_tokens_.resize(rows * k);
-    transformer_packed_linear_topk(
-        model_.projection, x, rows, k, length_ < args_.min_tokens ? args_.forbidden_early : args_.forbidden,
-        top_log_p_.data(), top_tokens_.data(),
-        threads_for(rows * model_.d_model * model_.projection->columns, threads));
+    transformer_packed_linear_topk(model_.projection, x, rows, k,
+                                   length_ < args_.min_tokens ? args_.forbidden_early : args_.forbidden,
+                                   top_log_p_.data(), top_tokens_.data(),
+                                   threads_for(rows * model_.d_model * model_.projection->columns, threads));
     return true;
   }
 
-  bool is_end(int64_t token) const { return std::find(args_.ends, args_.ends + args_.n_ends, token) != args_.ends + args_.n_ends; }
+  bool is_end(int64_t token) const {
+    return std::find(args_.ends, args_.ends + args_.n_ends, token) != args_.ends + args_.n_ends;
+  }
 
   bool step(int threads) {
     const long n_candidates = width_ * std::max(2L, 1 + args_.n_ends);

@@ -99,8 +99,7 @@ void DecoderState::store_source(const T* projected, long first, long count, Cach
     for (long position = 0; position < source_.lengths[sentence]; ++position)
       for (const Memory* memory : {&cache.keys, &cache.values})
         for (long head = 0; head < heads; ++head, projected += width) {
-          char* target =
-              memory->get() + ((sentence * heads + head) * max_source_ + position) * width * element_size_;
+          char* target = memory->get() + ((sentence * heads + head) * max_source_ + position) * width * element_size_;
           if (std::is_same_v<T, float> && model_.is_rounded)
             for (long e = 0; e < width; e += LANES)
               store(reinterpret_cast<uint16_t*>(target) + e, tail_mask(width - e),
