@@ -122,22 +122,14 @@ void attend_heads(const Attention& a, int threads) {
 template <typename T, bool is_vector_aligned>
 void attend_by_width(const Attention& a, int threads) {
   switch ((a.width + LANES - 1) / LANES) {
-    case 1:
-      return attend_heads<T, 1, is_vector_aligned>(a, threads);
-    case 2:
-      return attend_heads<T, 2, is_vector_aligned>(a, threads);
-    case 3:
-      return attend_heads<T, 3, is_vector_aligned>(a, threads);
-    case 4:
-      return attend_heads<T, 4, is_vector_aligned>(a, threads);
-    case 5:
-      return attend_heads<T, 5, is_vector_aligned>(a, threads);
-    case 6:
-      return attend_heads<T, 6, is_vector_aligned>(a, threads);
-    case 7:
-      return attend_heads<T, 7, is_vector_aligned>(a, threads);
-    case 8:
-      return attend_heads<T, 8, is_vector_aligned>(a, threads);
+    case 1: return attend_heads<T, 1, is_vector_aligned>(a, threads);
+    case 2: return attend_heads<T, 2, is_vector_aligned>(a, threads);
+    case 3: return attend_heads<T, 3, is_vector_aligned>(a, threads);
+    case 4: return attend_heads<T, 4, is_vector_aligned>(a, threads);
+    case 5: return attend_heads<T, 5, is_vector_aligned>(a, threads);
+    case 6: return attend_heads<T, 6, is_vector_aligned>(a, threads);
+    case 7: return attend_heads<T, 7, is_vector_aligned>(a, threads);
+    case 8: return attend_heads<T, 8, is_vector_aligned>(a, threads);
   }
 }
 
