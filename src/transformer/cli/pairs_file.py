@@ -88,7 +88,7 @@ class PairsFile:
             chunks = ((chunk, None) for chunk in split_into_chunks(islice(lines, self.n_done, None)))
             for chunk, translations in translate_chunks(translator, chunks, done, first + self.n_done):
                 rows = [row(line, translation) for line, translation in zip(chunk, translations, strict=True)]
-                sink.write("".join(map(_as_tsv, rows)).encode())
+                sink.write("".join(map(as_tsv, rows)).encode())
                 sink.flush()
         if facts_file is not None:
             replace_text(facts_file, json.dumps(self.facts))
@@ -125,5 +125,6 @@ def _beside(output: Path, end: str) -> Path:
     return output.with_name(output.name + end)
 
 
-def _as_tsv(pair: tuple[str, str]) -> str:
+def as_tsv(pair: tuple[str, str]) -> str:
+    """Returns the row of a pair, with spaces instead of tabs inside the texts."""
     return "\t".join(side.replace("\t", " ") for side in pair) + "\n"

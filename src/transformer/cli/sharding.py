@@ -2,7 +2,7 @@
 
 import hashlib
 import signal
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +17,16 @@ from transformer.cli.verbosity import say
 from transformer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from transformer.sharding.lines import Shard
-    from transformer.text.lines import Invalid
+    from transformer.sharding.job import Job, ShardOutput
+    from transformer.sharding.shards import Shard, Source
 
 MAX_SHARDS: Final = 99_999
 SHOWN_REJECTS: Final = 5
 PANEL: Final = "Shards"
-DoLines = Callable[[int, Iterator[str]], Iterator[bytes]]
-"""Function of the number of lines before some lines, and of these lines, that yields the results, in order."""
 Settings = dict[str, Any]
-"""What determines the results, as JSON values; a random `seed` is that of the process that came first."""
+"""What determines the results, as JSON values."""
+Work = Callable[["Shard", "ShardOutput"], None]
+"""Function that writes the result of a shard."""
 
 
 @dataclass(frozen=True)
@@ -46,52 +46,58 @@ class ShardingOptions:
         return self.shards > 0
 
     def check(
-        self, input_path: Path | None, output: Path | None, unsupported: Mapping[str, object]
-    ) -> tuple[Path, Path]:
+        self, inputs: Sequence[Path | None], needed: str, output: Path | None, unsupported: Mapping[str, object]
+    ) -> tuple[list[Path], Path]:
         """Checks the paths, and that no option is set that does not go with shards.
 
         Args:
-            input_path: Path of `--input`.
+            inputs: Files that are divided.
+            needed: Their options, for messages.
             output: Path of `--output`.
-            unsupported: Values of options that write files of their own, by option.
+            unsupported: Values of options that write files of their own or need the whole text, by option.
 
         Returns:
-            The input file and the folder of the results.
+            The input files and the folder of the results.
 
         Raises:
             ConfigError: A path is missing, or an option does not go with shards.
-            DataError: The input cannot be read.
+            DataError: An input cannot be read.
         """
-        if input_path is None or output is None:
-            raise ConfigError(
-                "--shards needs a file and a folder for its results; give --input FILE and --output FOLDER"
-            )
+        paths = [path for path in inputs if path is not None]
+        if len(paths) < len(inputs) or output is None:
+            files = "a file" if len(inputs) == 1 else "files"
+            raise ConfigError(f"--shards needs {files} and a folder for its results; give {needed} and --output FOLDER")
         if misplaced := [name for name, value in unsupported.items() if value]:
             raise ConfigError(f"{misplaced[0]} does not go with --shards; leave out one of them")
-        check_readable(input_path)
-        if not input_path.is_file():
-            raise DataError(f"{input_path} is not a regular file, which --shards needs; write the text to a file first")
+        for path in paths:
+            check_readable(path)
+            if not path.is_file():
+                raise DataError(f"{path} is not a regular file, which --shards needs; write the text to a file first")
         if output.is_file():
             raise ConfigError(f"{output} is a file, but --shards writes a folder; choose another name")
         check_new_folder(output, may_be_used=True)
-        check_files([input_path], [self.join])
-        return input_path, output
+        check_files(paths, [self.join])
+        return paths, output
+
+
+ShardsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MAX_SHARDS,
+        help="divide the input into so many parts, which any number of processes on any number of machines share: "
+        "start the same command in each; --output is then a folder that all see",
+    ),
+]
 
 
 def sharding_of(
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MAX_SHARDS,
-            help="divide the input into so many parts, which any number of processes on any number of machines share: "
-            "start the same command in each; --output is then a folder that all see",
-        ),
-    ] = None,
+    shards: ShardsOption = None,
     join: Annotated[
         Path | None,
         typer.Option("--join", help="when all parts are there, write them to this file in the order of the input"),
     ] = None,
-) -> ShardingOptions:  # fmt: skip
+) -> ShardingOptions:
     """Builds the options for work in shards from the command line.
 
     Raises:
@@ -120,27 +126,38 @@ def model_identity(model: Path) -> str:
     return hashlib.sha256(repr(files).encode()).hexdigest()
 
 
-def work_in_shards(
-    options: ShardingOptions,
-    paths: tuple[Path, Path],
-    settings: Settings,
-    prepare: Callable[[Settings], DoLines],
-    *,
-    suffix: str = ".txt",
-    limit: int,
-    invalid: "Invalid" = "error",
-) -> None:
-    """Does the shards of a file until all are finished, by this process and all others that run the same command.
+@dataclass(frozen=True)
+class ShardedCommand:
+    """The work of a command in shards.
+
+    Attributes:
+        name: Name of the command.
+        settings: What determines the results, beside the version of the program.
+        prepare: Function of the settings of the job that loads the model and returns a function, which does a shard.
+        suffix: End of the names of the results.
+        decide: Function that returns settings that the first process decides for all.
+        header: Function that returns what precedes the results of a job in the file of `--join`.
+    """
+
+    name: str
+    settings: Settings
+    prepare: Callable[[Settings], Work]
+    suffix: str = ".txt"
+    decide: Callable[[], Settings] = dict
+    header: "Callable[[Job], bytes]" = lambda job: b""
+
+
+def work_in_shards(options: ShardingOptions, source: "Source", folder: Path, command: ShardedCommand) -> "Job":
+    """Does shards until all are finished, by this process and all others that run the same command.
 
     Args:
         options: Options of the command line.
-        paths: The input file and the folder of the results.
-        settings: What determines the results, beside the version of the program.
-        prepare: Function of the settings of the job that loads the model and returns a function, which does the lines
-            of a shard. A line that cannot be read is passed as an empty one.
-        suffix: End of the names of the results.
-        limit: Number of characters of a line that are read.
-        invalid: Handling of bytes that are not UTF-8; "error" sets the line apart.
+        source: The input.
+        folder: Folder of the results.
+        command: The command.
+
+    Returns:
+        The job, which is finished.
 
     Raises:
         DataError: The folder holds results of other settings or of another input.
@@ -148,64 +165,40 @@ def work_in_shards(
     """
     import transformer
     from transformer.sharding.environment import find_place
-    from transformer.sharding.job import Job, ShardOutput
+    from transformer.sharding.job import Job
 
-    path, folder = paths
+    settings = {"command": command.name, "version": transformer.__version__, **command.settings}
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signal())
-        job = Job(folder, path, {"version": transformer.__version__, **settings}, options.shards, suffix)
+        job = Job(folder, source, settings, options.shards, command.suffix, command.decide)
         stack.callback(job.close)
-        with progress_bar("bytes", path.stat().st_size if path.suffix not in (".gz", ".zst") else None) as read:
+        with progress_bar("bytes") as read:
             job.plan(read)
-        if path.suffix in (".gz", ".zst") and len(job.shards) > 1:
-            say(f"{path.name} is compressed, so each part is found by reading all that precedes it")
+        for path in source.sequential if len(job.shards) > 1 else ():
+            say(f"{path.name} cannot be split, so each part is found by reading all that precedes it; see bgzip")
         place = find_place()
         if place.launcher:
             say(f"process {place.rank} of {place.size} ({place.launcher})")
-
-        do_lines = prepare(job.settings) if not job.is_finished else _nothing
-
-        def work(shard: "Shard", output: ShardOutput) -> None:
-            lines = _readable_lines(path, shard, output.rejected, limit, invalid)
-            for result in do_lines(shard.first_line, lines):
-                output.write(result)
-
-        total = sum(shard.n_lines for shard in job.shards)
-        with progress_bar("lines", total) as done:
+        work = command.prepare(job.settings) if not job.is_finished else _nothing
+        with progress_bar(source.unit, job.n_items) as done:
             job.run(work, place, done)
-        _name_rejected(list(job.rejected()), folder)
-        if options.join is not None and job.join(options.join):
-            say(f"{total:,} lines in {len(job.shards):,} parts joined to {options.join}")
+        _name_rejected(list(job.rejected()), folder, source.unit)
+        if options.join is not None and job.join(options.join, lambda: command.header(job)):
+            say(f"{job.n_items:,} {source.unit} in {len(job.shards):,} parts joined to {options.join}")
+        return job
 
 
-def _nothing(n_before: int, lines: Iterator[str]) -> Iterator[bytes]:
-    del n_before, lines
-    return iter(())
+def _nothing(shard: "Shard", output: "ShardOutput") -> None:
+    del shard, output
 
 
-def _readable_lines(
-    path: Path, shard: "Shard", rejected: list[tuple[int, str]], limit: int, invalid: "Invalid"
-) -> Iterator[str]:
-    """Yields the lines of a shard; instead of one that cannot be read, an empty line, whose reason is noted."""
-    from transformer.sharding.lines import read_shard
-    from transformer.text.lines import LineCounts, decode_lines
-
-    for number, raw in enumerate(read_shard(path, shard, limit), start=shard.first_line):
-        try:
-            counts = LineCounts(number)
-            yield from decode_lines([raw], str(path), counts, invalid, remedy="", overlong="cut", limit=limit)
-        except DataError as error:
-            rejected.append((number + 1, str(error)))
-            yield ""
-
-
-def _name_rejected(rejected: list[tuple[int, str]], folder: Path) -> None:
+def _name_rejected(rejected: list[tuple[int, str]], folder: Path, unit: str) -> None:
     for _, reason in rejected[:SHOWN_REJECTS]:
         say(reason)
     if rejected:
-        lines = "line" if len(rejected) == 1 else "lines"
+        items = unit.removesuffix("s") if len(rejected) == 1 else unit
         say(
-            f"{len(rejected):,} {lines} could not be read and have no result; {folder}/part-*.rejected.jsonl names them"
+            f"{len(rejected):,} {items} could not be done and have no result; {folder}/part-*.rejected.jsonl names them"
         )
 
 

@@ -165,7 +165,8 @@ def translate(
     if sharding:
         output = OutputFormat(chosen, n_best, min_confidence)
         job = ShardedTranslation(model, search, loading, terms.terminology, languages, output, invalid)
-        job.run(sharding, sharding.check(input_path, output_path, own_files), MAX_INPUT_CHARACTERS)
+        (path,), folder = sharding.check([input_path], "--input FILE", output_path, own_files)
+        job.run(sharding, path, folder, MAX_INPUT_CHARACTERS)
         return
     with ExitStack() as files:
         notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))

@@ -1,19 +1,25 @@
-"""`transformer translate --shards`: translation of a file by any number of processes."""
+"""`--shards` of commands that translate lines: `translate`, `backtranslate` and `distill`."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer.cli.chunks import split_into_chunks, translate_chunks
 from transformer.cli.formats import formatter
-from transformer.cli.sharding import DoLines, Settings, ShardingOptions, model_identity, work_in_shards
+from transformer.cli.pairs_file import as_tsv, with_seed
+from transformer.cli.sharded_lines import DoRows, LineWork, Result, Row
+from transformer.cli.sharding import Settings, ShardedCommand, ShardingOptions, Work, model_identity, work_in_shards
 from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
     from transformer.pipelines.translation.config import Languages
+    from transformer.pipelines.translation.results import Translation
     from transformer.pipelines.translation.terminology import Terminology
+    from transformer.pipelines.translation.translator import Translator
+    from transformer.sharding.job import Job
     from transformer.text.lines import Invalid
 
 
@@ -54,49 +60,123 @@ class ShardedTranslation:
     output: OutputFormat
     invalid: "Invalid"
 
-    def run(self, sharding: ShardingOptions, paths: tuple[Path, Path], limit: int) -> None:
+    def run(self, sharding: ShardingOptions, path: Path, folder: Path, limit: int) -> None:
         """Translates shards until all are there.
 
         Args:
             sharding: Options of the command line.
-            paths: The input file and the folder of the results.
+            path: The input file.
+            folder: Folder of the results.
             limit: Number of characters of a line that are read.
 
         Raises:
             TransformerError: The model cannot be loaded, or the folder holds other results or cannot be written.
         """
-        sampling = self.search.sampling
-        settings: Settings = {
-            "model": model_identity(self.model),
-            "search": repr(self._with_seed(0)),
-            "options": repr((sorted(self.loading.options.items()), self.loading.average, self.languages)),
-            "terms": repr(self.terminology),
-            "format": repr((self.output, self.invalid)),
-            "seed": sampling.seed if sampling else 0,
-        }
-        suffix = ".jsonl" if self.output.name == "jsonl" else ".txt"
-        work_in_shards(sharding, paths, settings, self._prepare, suffix=suffix, limit=limit, invalid=self.invalid)
+        from transformer.sharding.lines import TextFiles
 
-    def _prepare(self, settings: Settings) -> DoLines:
+        settings = translation_settings(
+            self.model, self.search, self.loading, self.languages,
+            terms=self.terminology, format=(self.output, self.invalid),
+        )  # fmt: skip
+        lines = LineWork(TextFiles([path]), limit, self.invalid)
+        command = ShardedCommand(
+            "translate", settings, lambda decided: lines.by(self._prepare(decided)),
+            suffix=".jsonl" if self.output.name == "jsonl" else ".txt",
+            decide=lambda: seed_of(self.search),
+        )  # fmt: skip
+        work_in_shards(sharding, lines.files, folder, command)
+
+    def _prepare(self, settings: Settings) -> DoRows:
         """Loads the model."""
-        search = self._with_seed(settings["seed"])
+        search = with_seed(self.search, settings["seed"])
         translator = self.loading.translator(self.model, search, terminology=self.terminology, **self.languages)
         format_line = formatter(
             self.output.name, all_alternatives=self.output.n_best is not None,
             min_confidence=self.output.min_confidence, seed=settings["seed"] if search.sampling else None,
         )  # fmt: skip
 
-        def translate(n_before: int, lines: Iterator[str]) -> Iterator[bytes]:
-            number = n_before
-            chunks = ((chunk, None) for chunk in split_into_chunks(lines))
-            for chunk, translations in translate_chunks(translator, chunks, None, n_before):
-                for source, translation in zip(chunk, translations, strict=True):
-                    number += 1
-                    yield format_line(number, source, translation).encode() + b"\n"
+        return translate_rows(
+            translator, lambda number, row, translation: f"{format_line(number, row[0], translation)}\n"
+        )
 
-        return translate
 
-    def _with_seed(self, seed: int) -> Search:
-        """Returns the search with another seed of its samples."""
-        sampling = self.search.sampling
-        return replace(self.search, sampling=replace(sampling, seed=seed)) if sampling else self.search
+def translate_rows(translator: "Translator", form: "Callable[[int, Row, Translation], str]") -> DoRows:
+    """Returns a function that translates the first line of each row.
+
+    Args:
+        translator: The translator.
+        form: Function of the number of a row, from 1, the row and the translation, that returns what is written.
+    """
+
+    def translate(n_before: int, rows: Iterator[Row]) -> Iterator[Result]:
+        pending, number = deque[Row](), n_before
+
+        def sources() -> Iterator[str]:
+            for row in rows:
+                pending.append(row)
+                yield row[0]
+
+        chunks = ((chunk, None) for chunk in split_into_chunks(sources()))
+        for _, translations in translate_chunks(translator, chunks, None, n_before):
+            for translation in translations:
+                number += 1
+                yield Result(form(number, pending.popleft(), translation).encode())
+
+    return translate
+
+
+def translation_settings(
+    model: Path, search: Search, loading: "Loading", languages: "Languages", **others: object
+) -> Settings:
+    """Returns what determines the translations of lines, apart from the seed of samples."""
+    return {
+        "model": model_identity(model),
+        "search": repr(with_seed(search, 0)),
+        "options": repr((sorted(loading.options.items()), loading.average, languages)),
+        **{name: repr(value) for name, value in others.items()},
+    }
+
+
+def seed_of(search: Search) -> Settings:
+    """Returns the seed of samples, which the first process decides."""
+    return {"seed": search.sampling.seed if search.sampling else 0}
+
+
+def pairs_in_shards(
+    name: str,
+    sharding: ShardingOptions,
+    paths: Sequence[Path],
+    folder: Path,
+    settings: Settings,
+    search: Search,
+    load: "Callable[[Search], Translator]",
+    pair: "Callable[[Row, Translation], tuple[str, str]]",
+    invalid: "Invalid",
+) -> "Job":
+    """Translates lines in shards, and writes tables of pairs.
+
+    Args:
+        name: Name of the command.
+        sharding: Options of the command line.
+        paths: The text, and further files of as many lines.
+        folder: Folder of the results.
+        settings: What determines the pairs, see `translation_settings`.
+        search: The search.
+        load: Function that loads the translator for a search.
+        pair: Function of the lines of a row and a translation, that returns a pair.
+        invalid: Handling of bytes that are not UTF-8; "error" sets the row apart.
+
+    Returns:
+        The job, which is finished.
+    """
+    from transformer.sharding.lines import TextFiles
+    from transformer.text.lines import MAX_LINE_CHARACTERS
+
+    lines = LineWork(TextFiles(paths), MAX_LINE_CHARACTERS, invalid)
+
+    def prepare(decided: Settings) -> Work:
+        translator = load(with_seed(search, decided["seed"]))
+        return lines.by(translate_rows(translator, lambda number, row, result: as_tsv(pair(row, result))))
+
+    command = ShardedCommand(name, settings, prepare, ".tsv", lambda: seed_of(search))
+    return work_in_shards(sharding, lines.files, folder, command)

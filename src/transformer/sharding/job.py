@@ -15,26 +15,25 @@ from transformer.config import Config, describe_problems
 from transformer.errors import DataError
 from transformer.sharding.environment import Place
 from transformer.sharding.leases import LEASE_SECONDS, LeaseFolder
-from transformer.sharding.lines import LineIndex, Shard, index_file
 from transformer.sharding.scheduler import Scheduler
+from transformer.sharding.shards import Progress, Shard, Source, no_progress
 from transformer.storage.atomic import atomic_file, replace_text
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 JOB_FILE: Final = "job.json"
 LEASES: Final = "leases"
-SEED: Final = "seed"
 PLAN_LEASE, JOIN_LEASE = "plan", "join"
 POLL_SECONDS: Final = 2.0
-EDGE_BYTES: Final = 1 << 16
-"""Number of bytes at both ends of the input whose checksum every worker compares."""
+Settings = dict[str, Any]
+"""What determines the results, as JSON values."""
 
 
 class ShardEntry(Config):
     """A shard as the job file lists it."""
 
-    first_byte: int = Field(ge=0)
-    first_line: int = Field(ge=0)
-    n_lines: int = Field(ge=1)
+    first: int = Field(ge=0)
+    n_items: int = Field(ge=1)
+    positions: tuple[int, ...] = ()
 
 
 class JobFile(Config):
@@ -43,17 +42,15 @@ class JobFile(Config):
     Attributes:
         format: Version of the layout of the folder.
         settings: The model, the version of the program, and all options that determine a result.
-        input_size: Size of the input file in bytes, as it is stored.
-        input_edges: Checksum of its ends.
-        input_sha256: Checksum of its uncompressed content.
+        decided: Settings that the first worker has chosen for all.
+        input: What tells the input from others.
         shards: The shards.
     """
 
     format: int
-    settings: dict[str, Any]
-    input_size: int
-    input_edges: str
-    input_sha256: str
+    settings: Settings
+    decided: Settings
+    input: Any
     shards: list[ShardEntry]
 
 
@@ -63,15 +60,15 @@ class ShardResult(Config):
     Attributes:
         sha256: Checksum of the result.
         n_bytes: Size of the result.
-        n_lines: Number of lines that were read.
-        rejected: Number of lines that could not be done.
+        n_items: Number of lines or other items that were read.
+        rejected: Number of those that could not be done.
         seconds: Time that it took.
         worker: Name of the process that did it.
     """
 
     sha256: str
     n_bytes: int
-    n_lines: int
+    n_items: int
     rejected: int = 0
     seconds: float = 0.0
     worker: str = ""
@@ -83,7 +80,7 @@ class ShardOutput:
 
     Attributes:
         file: File of the result.
-        rejected: Line number, from 1, and reason of each line that could not be done.
+        rejected: Number, from 1, and reason of each line or other item that could not be done.
     """
 
     file: BinaryIO
@@ -104,34 +101,40 @@ class ShardOutput:
 
 
 class Job:
-    """Work on the shards of a file.
+    """Work on the shards of an input.
 
     Args:
         folder: Folder of the results, which all workers share.
-        path: The input file.
-        settings: What determines the results: model, version of the program, options. All workers must agree, except
-            for a `seed`: that of the first one holds.
+        source: The input.
+        settings: What determines the results: model, version of the program, options. All workers must agree.
         n_shards: Number of shards; unused if the folder has a job already.
         suffix: End of the names of the results, such as `.txt`.
+        decide: Function that returns further settings, which may differ between calls or take long to find; those of
+            the first worker hold for all.
         lease_seconds: Time after which the shard of a worker that gives no sign of life is free again.
+
+    Attributes:
+        settings: The settings, with those that the first worker has decided once the job is planned.
+        shards: The shards, once the job is planned.
     """
 
     def __init__(
         self,
         folder: Path,
-        path: Path,
+        source: Source,
         settings: Mapping[str, Any],
         n_shards: int,
         suffix: str = ".txt",
+        decide: Callable[[], Settings] = dict,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
-        self.folder, self.path, self.suffix = folder, path, suffix
+        self.folder, self.source, self.suffix = folder, source, suffix
         folder.mkdir(parents=True, exist_ok=True)
         self.leases = LeaseFolder(folder / LEASES, lease_seconds)
-        self.settings, self._n_shards = dict(settings), n_shards
+        self.settings, self._n_shards, self._decide = dict(settings), n_shards, decide
         self.shards: tuple[Shard, ...] = ()
 
-    def plan(self, done: Callable[[int], None] = lambda n_bytes: None) -> None:
+    def plan(self, done: Progress = no_progress) -> None:
         """Divides the input into shards, or reads what another worker has planned.
 
         Args:
@@ -145,7 +148,7 @@ class Job:
             if self.leases.acquire(PLAN_LEASE):
                 with self.leases.renewed(PLAN_LEASE):
                     if not path.exists():
-                        self._write_plan(index_file(self.path, self._n_shards, done))
+                        self._write_plan(done)
             else:
                 time.sleep(POLL_SECONDS / 4)
         try:
@@ -155,7 +158,7 @@ class Job:
                 f"{path} is damaged: {describe_problems(error)}; remove the folder to start anew"
             ) from error
         self._check(job)
-        self.settings = job.settings
+        self.settings |= job.decided
         self.shards = tuple(Shard(index, **entry.model_dump()) for index, entry in enumerate(job.shards))
 
     def run(self, work: Callable[[Shard, ShardOutput], None], place: Place, done: Callable[[int], None]) -> None:
@@ -164,7 +167,7 @@ class Job:
         Args:
             work: Function that writes the result of a shard.
             place: Place of this process among the workers.
-            done: Callback for progress, called with the number of lines finished since the last call, by all workers.
+            done: Callback for progress, called with the number of items finished since the last call, by all workers.
 
         Raises:
             OutputError: A result cannot be written; the others are kept.
@@ -181,34 +184,57 @@ class Job:
                 self._do(self.shards[shard], work)
         self._count(counted, done)
 
-    def join(self, output: Path) -> bool:
+    def join(self, output: Path, header: Callable[[], bytes] = bytes) -> bool:
         """Writes all results to one file in the order of the input, unless another worker is writing or has written it.
+
+        Args:
+            output: The file.
+            header: Function that returns what precedes the results.
 
         Raises:
             DataError: A result is missing or damaged.
             OutputError: The file cannot be written.
         """
-        if self._is_joined(output) or not self.leases.acquire(JOIN_LEASE):
+        if self._is_joined(output, len(start := header())) or not self.leases.acquire(JOIN_LEASE):
             return False
         with self.leases.renewed(JOIN_LEASE), atomic_file(output) as joined:
-            for shard in self.shards:
-                for content in self._verified(shard):
-                    joined.write(content)
+            joined.write(start)
+            for content in self.results():
+                joined.write(content)
             self._remove_leftovers()
         return True
 
-    def _is_joined(self, output: Path) -> bool:
-        """Whether a file is newer than all results, and as large as they are together."""
+    def results(self) -> Iterator[bytes]:
+        """Yields all results in the order of the input, in pieces.
+
+        Raises:
+            DataError: A result is missing or damaged, which is known at the end of its pieces.
+        """
+        for shard in self.shards:
+            yield from self._verified(shard)
+
+    @property
+    def n_items(self) -> int:
+        """Number of lines or other items of the input."""
+        return sum(shard.n_items for shard in self.shards)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all results."""
+        return sum(self.part(shard.index).stat().st_size for shard in self.shards)
+
+    def _is_joined(self, output: Path, n_bytes: int) -> bool:
+        """Whether a file is newer than all results, and as large as they and so many bytes are together."""
         parts = [self.part(shard.index) for shard in self.shards]
         with suppress(FileNotFoundError):
             facts = [path.stat() for path in parts]
             joined = output.stat()
             newest = max((fact.st_mtime for fact in facts), default=0.0)
-            return joined.st_mtime >= newest and joined.st_size == sum(fact.st_size for fact in facts)
+            return joined.st_mtime >= newest and joined.st_size == sum((fact.st_size for fact in facts), n_bytes)
         return False
 
     def rejected(self) -> Iterator[tuple[int, str]]:
-        """Yields number, from 1, and reason of each line that could not be done."""
+        """Yields number, from 1, and reason of each line or other item that could not be done."""
         for shard in self.shards:
             path = self._rejects(shard.index)
             if path.exists():
@@ -239,7 +265,7 @@ class Job:
         if rows:
             replace_text(self._rejects(shard.index), "\n".join(rows) + "\n")
         result = ShardResult(
-            sha256=output.sha256, n_bytes=output.n_bytes, n_lines=shard.n_lines, rejected=len(rows),
+            sha256=output.sha256, n_bytes=output.n_bytes, n_items=shard.n_items, rejected=len(rows),
             seconds=round(time.monotonic() - started, 3), worker=self.leases.owner,
         )  # fmt: skip
         replace_text(self._entry(shard.index), result.model_dump_json() + "\n")  # the last: now the shard is finished
@@ -247,7 +273,7 @@ class Job:
     def _count(self, counted: set[int], done: Callable[[int], None]) -> None:
         new = self.finished() - counted
         counted |= new
-        done(sum(self.shards[shard].n_lines for shard in new))
+        done(sum(self.shards[shard].n_items for shard in new))
 
     def _verified(self, shard: Shard) -> Iterator[bytes]:
         """Yields the result of a shard in pieces.
@@ -270,20 +296,19 @@ class Job:
     def _remove_leftovers(self) -> None:
         """Removes what killed workers had begun to write."""
         now = time.time()
-        for path in self.folder.glob(".writing-part-*"):
+        for path in self.folder.glob(".writing-*"):
             with suppress(FileNotFoundError):
                 if now - path.stat().st_mtime > 2 * self.leases.seconds:
                     path.unlink()
 
-    def _write_plan(self, index: LineIndex) -> None:
+    def _write_plan(self, done: Progress) -> None:
         entries = [
-            ShardEntry(first_byte=shard.first_byte, first_line=shard.first_line, n_lines=shard.n_lines)
-            for shard in index.shards
+            ShardEntry(first=shard.first, n_items=shard.n_items, positions=shard.positions)
+            for shard in self.source.divide(self._n_shards, done)
         ]
         job = JobFile(
-            format=FORMAT, settings=self.settings, input_size=self.path.stat().st_size,
-            input_edges=_edges(self.path), input_sha256=index.sha256, shards=entries,
-        )  # fmt: skip
+            format=FORMAT, settings=self.settings, decided=self._decide(), input=self.source.facts(), shards=entries
+        )
         replace_text(self.folder / JOB_FILE, job.model_dump_json(indent=1) + "\n")
 
     def _check(self, job: JobFile) -> None:
@@ -292,12 +317,11 @@ class Job:
         Raises:
             DataError: It does not.
         """
-        mine = json.loads(json.dumps(self.settings))
-        shared = [name for name in {**job.settings, **mine} if name != SEED]
-        names = [name for name in shared if job.settings.get(name) != mine.get(name)]
+        mine, facts = json.loads(json.dumps([self.settings, self.source.facts()]))
+        names = [name for name in {**job.settings, **mine} if job.settings.get(name) != mine.get(name)]
         if job.format != FORMAT:
             names.insert(0, "format")
-        if job.input_size != self.path.stat().st_size or job.input_edges != _edges(self.path):
+        if job.input != facts:
             names.append("input")
         if names:
             raise DataError(
@@ -337,11 +361,3 @@ class _ShardLeases:
 
 def _lease_name(shard: int) -> str:
     return f"{shard:05d}"
-
-
-def _edges(path: Path) -> str:
-    """Returns a checksum of both ends of a file, which tells apart files of the same size."""
-    with path.open("rb") as file:
-        start = file.read(EDGE_BYTES)
-        file.seek(max(0, path.stat().st_size - EDGE_BYTES))
-        return hashlib.sha256(start + file.read()).hexdigest()

@@ -241,17 +241,27 @@ def open_bytes(path: Path) -> Generator[BinaryIO]:
     Raises:
         DataError: the file is missing, unreadable or a damaged archive.
     """
-    is_compressed = path.suffix in COMPRESSIONS
-    try:
-        if is_compressed and not path.stat().st_size:
+    with named_read_errors(path):
+        if path.suffix in COMPRESSIONS and not path.stat().st_size:
             raise EOFError("it is empty")
         with _open(path) as stream:
             yield stream
+
+
+@contextmanager
+def named_read_errors(path: Path) -> Generator[None]:
+    """Reports errors of the operating system and of decompression with the path of the file that is read.
+
+    Raises:
+        DataError: the file is missing, unreadable or a damaged archive.
+    """
+    try:
+        yield
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         reason = "it ends too early" if isinstance(error, EOFError) else "its content is not what was compressed"
         raise DataError(f"{path}: damaged or cut short ({reason}); compress it again") from error
     except OSError as error:
-        if is_compressed and error.errno is None:  # raised by pyarrow
+        if path.suffix in COMPRESSIONS and error.errno is None:  # raised by pyarrow
             raise DataError(
                 f"{path}: damaged or cut short (its content is not what was compressed); compress it again"
             ) from error

@@ -51,7 +51,7 @@ def test_a_line_that_is_no_text_is_set_apart(tiny_run: Path, tmp_path: Path) -> 
     result = run("translate", tiny_run, "--input", tmp_path / "text", *arguments)
     assert result.returncode == 0
     assert "line 2, byte 1: 0xff is not UTF-8" in result.stderr
-    assert "1 line could not be read" in result.stderr
+    assert "1 line could not be done" in result.stderr
     lines = (tmp_path / "joined").read_text().split("\n")
     assert (lines[1], len(lines)) == ("", 4)
 

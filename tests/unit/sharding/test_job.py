@@ -13,7 +13,8 @@ import pytest
 from transformer.errors import DataError
 from transformer.sharding.environment import Place
 from transformer.sharding.job import Job, ShardOutput
-from transformer.sharding.lines import Shard, read_shard
+from transformer.sharding.lines import TextFiles
+from transformer.sharding.shards import Shard
 
 LINES = [f"line {number} {'x' * (number % 13)}" for number in range(500)]
 
@@ -22,7 +23,7 @@ def upper(path: Path) -> Callable[[Shard, ShardOutput], None]:
     """Returns the work of writing lines in capitals; a line with a `?` cannot be done."""
 
     def work(shard: Shard, output: ShardOutput) -> None:
-        for number, line in enumerate(read_shard(path, shard, 1 << 20), start=shard.first_line + 1):
+        for number, (line,) in enumerate(TextFiles([path]).read(shard, 1 << 20), start=shard.first + 1):
             if b"?" in line:
                 output.rejected.append((number, "has a question mark"))
             output.write(b"\n" if b"?" in line else line.upper())
@@ -38,7 +39,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, path: Path, n_shards: int, settings: dict[str, str] | None = None) -> Job:
-    job = Job(folder, path, settings or {"model": "a"}, n_shards)
+    job = Job(folder, TextFiles([path]), settings or {"model": "a"}, n_shards)
     job.plan()
     job.run(upper(path), Place(), lambda n_lines: None)
     job.close()
@@ -107,6 +108,17 @@ def test_an_empty_file_has_an_empty_result(tmp_path: Path) -> None:
     assert (tmp_path / "joined").read_bytes() == b""
 
 
+def test_the_first_worker_decides_for_all(tmp_path: Path, text: Path) -> None:
+    """Catches workers with random seeds of their own, and a header that is joined twice or forgotten."""
+    jobs = [Job(tmp_path / "out", TextFiles([text]), {}, 3, decide=lambda seed=seed: {"seed": seed}) for seed in (5, 6)]
+    for job in jobs:
+        job.plan()
+        assert job.settings["seed"] == 5
+    jobs[1].run(upper(text), Place(), lambda n_lines: None)
+    assert [job.join(tmp_path / "joined", lambda: b"HEAD") for job in jobs] == [True, False]
+    assert (tmp_path / "joined").read_bytes() == b"HEAD" + text.read_bytes().upper()
+
+
 def test_a_damaged_job_file_is_one_error(tmp_path: Path, text: Path) -> None:
     """Catches a traceback where somebody has edited the file."""
     run(tmp_path / "out", text, 3)
@@ -120,12 +132,13 @@ import sys, time
 from pathlib import Path
 from transformer.sharding.environment import Place
 from transformer.sharding.job import Job
-from transformer.sharding.lines import read_shard
+from transformer.sharding.lines import TextFiles
 folder, path, seconds = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
-job = Job(folder, path, {"model": "a"}, 12, lease_seconds=1.0)
+files = TextFiles([path])
+job = Job(folder, files, {"model": "a"}, 12, lease_seconds=1.0)
 job.plan()
 def work(shard, output):
-    for line in read_shard(path, shard, 1 << 20):
+    for (line,) in files.read(shard, 1 << 20):
         output.write(line.upper())
     print(shard.index, flush=True)
     time.sleep(seconds)
@@ -145,7 +158,7 @@ def test_the_shard_of_a_killed_worker_is_done_by_another(tmp_path: Path, text: P
     job = run(tmp_path / "out", text, 12)
     assert job.join(tmp_path / "joined")
     assert (tmp_path / "joined").read_bytes() == text.read_bytes().upper()
-    assert sum(json.loads(path.read_text())["n_lines"] for path in (tmp_path / "out").glob("part-*.json")) == len(LINES)
+    assert sum(json.loads(path.read_text())["n_items"] for path in (tmp_path / "out").glob("part-*.json")) == len(LINES)
 
 
 @pytest.mark.slow
