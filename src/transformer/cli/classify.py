@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from transformer.cli.arguments import JsonOption, choose_format
-from transformer.cli.embed import read_texts, report_left_out, report_truncated
+from transformer.cli.embed import read_texts, report_left_out
+from transformer.cli.encoder_shards import ShardedEncoding, report_truncated
 from transformer.cli.files import check_files, check_image_file, check_readable
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.hub import obtain_model
@@ -16,7 +18,8 @@ from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar, progress_bar_beside
 from transformer.cli.search import SpecialTokensOption
-from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption
+from transformer.cli.sharding import ShardingOptions, takes_sharding
+from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError, printable
 
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
     from transformer.pipelines.classification import ImageClassifier, Label, TextEncoder
 
 CHUNK = 256
+"""Number of texts that are sorted by length together, of which shards have multiples."""
 
 
 @takes_verbosity
+@takes_sharding
 def classify(
     model: ModelArgument,
     arguments: Annotated[
@@ -51,12 +56,14 @@ def classify(
     precision: PrecisionOption = "auto",
     special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
+    *,
+    sharding: ShardingOptions,
 ) -> None:
     """Print the label of each text or image with its probability, or the accuracy with --evaluate.
 
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
-    check_files([input_path, labels], [output_path])
+    check_files([input_path, labels], [None if sharding else output_path])
     if evaluate is not None:
         check_readable(evaluate, may_be_folder=True)
     if evaluate is not None and (arguments or input_path or output_path or output_format):
@@ -66,6 +73,8 @@ def classify(
     if arguments and input_path is not None:
         raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
+    unsupported = {"a text": arguments, "--evaluate": evaluate}
+    paths = sharding.check([input_path], "--input FILE", output_path, unsupported) if sharding else None
     from transformer.bundle.kind import model_kind
     from transformer.pipelines.classification import ImageClassifier, TextEncoder  # loads torch
 
@@ -73,6 +82,20 @@ def classify(
         _check_images(arguments or [], input_path, evaluate, labels)
     else:
         _check_texts(arguments or [])
+    if paths is not None:
+        (path,), folder = paths
+        encoding = ShardedEncoding(
+            "classify", model, (precision, special_tokens, chosen), invalid_choice(invalid_utf8),
+            lambda: load_pipeline(
+                model, "classifier", TextEncoder, precision=precision, special_tokens=special_tokens
+            ),
+            CHUNK,
+            lambda encoder, lines: map(partial(_format_label, kind=chosen), lines, encoder.classify(lines)),
+            lambda encoder: _no_label(chosen),
+            suffix=".jsonl" if chosen == "jsonl" else ".txt",
+        )  # fmt: skip
+        encoding.run(sharding, path, folder)
+        return
     pipeline = load_pipeline(
         model, "classifier", TextEncoder, ImageClassifier, precision=precision, special_tokens=special_tokens
     )
@@ -93,7 +116,7 @@ def _write_labels(
     with open_output(output_path) as sink, progress_bar_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, pipeline.classify(chunk), strict=True):
-                sink.write(_format_label(item, label, output_format).encode(errors="surrogateescape") + b"\n")
+                sink.write(_format_label(item, label, output_format))
             done(len(chunk))
 
 
@@ -129,11 +152,18 @@ def _check_texts(arguments: Sequence[str]) -> None:
         check_utf8(text, "a text")
 
 
-def _format_label(item: str, label: "Label", kind: str) -> str:
+def _format_label(item: str, label: "Label", kind: str) -> bytes:
     if kind == "jsonl":
         fields = {"input": item, "label": label.name, "probabilities": label.probabilities}
-        return json.dumps(fields, ensure_ascii=False)
-    return f"{printable(label.name)}\t{label.probability:.4f}\t{item}"
+        row = json.dumps(fields, ensure_ascii=False)
+    else:
+        row = f"{printable(label.name)}\t{label.probability:.4f}\t{item}"
+    return row.encode(errors="surrogateescape") + b"\n"
+
+
+def _no_label(kind: str) -> bytes:
+    """Returns the result of a line that cannot be read."""
+    return b'{"input": null, "label": null, "probabilities": null}\n' if kind == "jsonl" else b"\tnan\t\n"
 
 
 def _chunks(items: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -165,7 +195,6 @@ def _predict(
     """
     import numpy as np
 
-    from transformer.cli.translate import invalid_choice
     from transformer.data.images import IdxImages, ImageFolder
     from transformer.data.labelled import label_ids, read_rows
     from transformer.data.readers import PairCounts

@@ -3,19 +3,21 @@
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer.cli.arguments import TextsArgument, argument_lines
+from transformer.cli.encoder_shards import ShardedEncoding, report_truncated
 from transformer.cli.files import check_files
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import SpecialTokensOption
+from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, say, takes_verbosity
 from transformer.errors import ConfigError, escape_controls
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
 
     from transformer.data.readers import PairCounts
     from transformer.pipelines.classification import TextEncoder
+    from transformer.sharding.job import Job
+    from transformer.text.lines import Invalid
 
 TOP = 10
 """Default number of lines that --nearest prints."""
-CHUNK = 4096
-"""Number of texts that are sorted by length together."""
+CHUNK = 1024
+"""Number of texts that are sorted by length together, of which shards have multiples."""
 
 
 @takes_verbosity
+@takes_sharding
 def embed(
     model: ModelArgument,
     texts: TextsArgument = None,
@@ -62,13 +67,16 @@ def embed(
     precision: PrecisionOption = "auto",
     special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
+    *,
+    sharding: ShardingOptions,
 ) -> None:
     """Embed each line as a vector of length 1; the dot product of two vectors is their cosine similarity.
 
     Example: transformer embed minilm --input questions.txt --nearest "How do I reset my password?"
     """
     lines = argument_lines(texts, input_path)
-    check_files([input_path or evaluate], [output_path])
+    if not sharding:
+        check_files([input_path or evaluate], [output_path])
     if evaluate is not None and (lines or input_path or output_path or nearest is not None):
         raise ConfigError(
             "--evaluate reads text pairs and prints the accuracy; leave out --input, --output and --nearest"
@@ -76,6 +84,11 @@ def embed(
     _check_nearest(nearest, top, output_path)
     if as_json and output_path is not None and output_path.suffix == ".npy":
         raise ConfigError(f"{output_path} is to be an array, but --json asks for JSON; leave out --json")
+    if sharding:
+        unsupported = {"a text": texts, "--nearest": nearest is not None, "--evaluate": evaluate}
+        (path,), folder = sharding.check([input_path], "--input FILE", output_path, unsupported)
+        _embed_shards(sharding, path, folder, model, precision, special_tokens, invalid_choice(invalid_utf8))
+        return
     encoder = load_encoder(model, precision, special_tokens=special_tokens)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8, as_json=as_json)
@@ -133,8 +146,47 @@ def _write_vectors(output_path: Path | None, lines: Sequence[str], vectors: "Flo
             sink.write(array.getbuffer())
             return
         for text, vector in zip(lines, vectors.tolist(), strict=True):
-            rounded = [round(value, 7) for value in vector]
-            sink.write(json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n")
+            sink.write(_as_json(text, vector))
+
+
+def _as_json(text: str | None, vector: Sequence[float] | None) -> bytes:
+    rounded = None if vector is None else [round(value, 7) for value in vector]
+    return json.dumps({"text": text, "embedding": rounded}, ensure_ascii=False).encode() + b"\n"
+
+
+def _embed_shards(
+    sharding: ShardingOptions, path: Path, folder: Path, model: Path, precision: str, special_tokens: bool,
+    invalid: "Invalid",
+) -> None:  # fmt: skip
+    """Writes the vectors of a file in shards; the name of the joined file tells whether they are an array."""
+    import numpy as np
+
+    is_array = sharding.join is not None and sharding.join.suffix == ".npy"
+
+    def load() -> "TextEncoder":
+        return load_encoder(model, precision, special_tokens=special_tokens)
+
+    def encode(encoder: "TextEncoder", lines: Sequence[str]) -> Iterable[bytes]:
+        vectors = encoder.embed(lines)
+        if is_array:
+            return (vector.tobytes() for vector in vectors)
+        return map(_as_json, lines, vectors.tolist())
+
+    def unreadable(encoder: "TextEncoder") -> bytes:
+        return np.full(encoder.config.d_model, np.nan, np.float32).tobytes() if is_array else _as_json(None, None)
+
+    def header(job: "Job") -> bytes:
+        n_vectors, array = job.n_items, io.BytesIO()
+        d_model = job.n_bytes // (4 * n_vectors) if n_vectors else load().config.d_model
+        facts = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(array, {**facts, "shape": (n_vectors, d_model)})
+        return array.getvalue()
+
+    encoding = ShardedEncoding(
+        "embed", model, (precision, special_tokens, is_array), invalid, load, CHUNK, encode, unreadable,
+        suffix=".f32" if is_array else ".jsonl", header=header if is_array else lambda job: b"",
+    )  # fmt: skip
+    encoding.run(sharding, path, folder)
 
 
 def _embed_lines(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[np.ndarray, 'n D']":
@@ -203,10 +255,3 @@ def report_left_out(counts: "PairCounts") -> None:
     """Reports the number of rows that were left out on standard error."""
     if counts.left_out:
         say(f"note: rows left out: {counts.describe_left_out()}")
-
-
-def report_truncated(encoder: "TextEncoder") -> None:
-    """Reports the number of truncated texts on standard error."""
-    if encoder.n_truncated:
-        max_tokens = encoder.config.max_text_tokens
-        say(f"note: {encoder.n_truncated:,} texts exceed the model's {max_tokens} tokens and were truncated")

@@ -1,7 +1,8 @@
 """`transformer score`: scores existing translations."""
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -24,6 +25,15 @@ from transformer.cli.search import (
     languages_of,
     with_average,
 )
+from transformer.cli.sharded_lines import DoRows, LineWork, Result, Row
+from transformer.cli.sharding import (
+    Settings,
+    ShardedCommand,
+    ShardingOptions,
+    model_identity,
+    takes_sharding,
+    work_in_shards,
+)
 from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
@@ -31,10 +41,14 @@ from transformer.options.search import GREEDY
 
 if TYPE_CHECKING:
     from transformer.pipelines.translation.scoring import PairScore
+    from transformer.pipelines.translation.translator import Translator
     from transformer.text.lines import Invalid
+
+    FormatScore = Callable[[int, PairScore], bytes]
 
 
 @takes_verbosity
+@takes_sharding
 def score(
     model: ModelArgument,
     texts: Annotated[
@@ -60,6 +74,8 @@ def score(
     target_language: TargetLanguageOption = None,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
+    *,
+    sharding: ShardingOptions,
 ) -> None:
     """Score translations line by line: the log-probability of their tokens in nats, including EOS.
 
@@ -69,27 +85,83 @@ def score(
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
-    pairs = _pairs(texts, source, target, invalid_choice(invalid_utf8))
+    invalid, search = invalid_choice(invalid_utf8), with_average(GREEDY, average, ensemble)
+    languages = languages_of(source_language, target_language)
+    format_score = _formatter(chosen, per_token=per_token)
+
+    def load() -> "Translator":
+        from transformer.pipelines.auto import load_translator  # loads torch
+
+        obtain_model(model)
+        return load_translator(
+            model, search=search, ensemble=ensemble or (), precision="float32", device=device,
+            special_tokens=special_tokens, **languages,
+        )  # fmt: skip
+
+    if sharding:
+        needed = "--source FILE, --target FILE"
+        paths, folder = sharding.check([source, target], needed, output_path, {"a text": texts})
+        models = [model_identity(path) for path in (model, *(ensemble or ()))]
+        settings: Settings = {
+            "model": models, "search": repr(search), "options": repr((special_tokens, device, languages)),
+            "format": repr((chosen, per_token, invalid)),
+        }  # fmt: skip
+        _score_shards(sharding, paths, folder, settings, load, format_score, invalid)
+        return
+    pairs = _pairs(texts, source, target, invalid)
     check_files([source, target] if source else [], [output_path])
-    from transformer.pipelines.auto import load_translator  # loads torch
+    translator = load()
+    with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
+        for number, result in enumerate(_scores(translator, pairs), start=1):
+            sink.write(format_score(number, result))
+            notes.add(number, result.flags)
+            if number % CHUNK_LINES == 0:
+                sink.flush()
+
+
+def _scores(translator: "Translator", pairs: Iterator[tuple[str, str]]) -> "Iterator[PairScore]":
+    """Yields the scores of pairs, of which as many are scored together as a shard begins at multiples of."""
     from transformer.pipelines.translation.scoring import score_pairs
 
-    search = with_average(GREEDY, average, ensemble)
-    obtain_model(model)
-    translator = load_translator(
-        model, search=search, ensemble=ensemble or (), precision="float32", device=device,
-        special_tokens=special_tokens, **languages_of(source_language, target_language),
+    while chunk := list(islice(pairs, CHUNK_LINES)):
+        yield from score_pairs(translator, chunk)
+
+
+def _score_shards(
+    sharding: ShardingOptions, paths: list[Path], folder: Path, settings: Settings, load: "Callable[[], Translator]",
+    format_score: "FormatScore", invalid: "Invalid",
+) -> None:  # fmt: skip
+    """Scores pairs in shards; those that cannot be scored are set apart."""
+    from transformer.pipelines.translation.scoring import PairScore
+    from transformer.sharding.lines import TextFiles
+    from transformer.text.lines import MAX_LINE_CHARACTERS
+    from transformer.text.trees import is_treebank
+
+    if is_treebank(paths[0]) or is_treebank(paths[1]):
+        raise ConfigError("--shards divides text by lines, but the input holds trees; leave out --shards")
+
+    def prepare(decided: Settings) -> DoRows:
+        del decided
+        translator = load()
+
+        def do_rows(n_before: int, rows: Iterator[Row]) -> Iterator[Result]:
+            pairs = ((source, target) for source, target in rows)
+            for number, result in enumerate(_scores(translator, pairs), start=n_before + 1):
+                reasons = () if result.token_scores else result.flags
+                yield Result(format_score(number, result), "".join(f"line {number}: {flag}" for flag in reasons[:1]))
+
+        return do_rows
+
+    lines = LineWork(
+        TextFiles(paths, CHUNK_LINES),
+        MAX_LINE_CHARACTERS,
+        invalid,
+        lambda number: format_score(number, PairScore(math.nan, (), (), ("it cannot be read",))),
+    )
+    work_in_shards(
+        sharding, lines.files, folder,
+        ShardedCommand("score", settings, lambda decided: lines.by(prepare(decided))),
     )  # fmt: skip
-    number = 0
-    with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
-        while chunk := list(islice(pairs, CHUNK_LINES)):
-            for result in score_pairs(translator, chunk):
-                number += 1
-                value = result.per_token if per_token else result.score
-                line = _as_json(number, result) if chosen == "jsonl" else f"{value:.4f}"
-                sink.write(line.encode() + b"\n")
-                notes.add(number, result.flags)
-            sink.flush()
 
 
 def _pairs(
@@ -114,12 +186,20 @@ def _pairs(
     return iter([(texts[0], texts[1])])
 
 
-def _as_json(number: int, result: "PairScore") -> str:
+def _formatter(kind: str, *, per_token: bool) -> "FormatScore":
+    """Returns the function that formats the number of a line and its score."""
+
+    def as_text(number: int, result: "PairScore") -> bytes:
+        del number
+        return f"{result.per_token if per_token else result.score:.4f}\n".encode()
+
+    return _as_json if kind == "jsonl" else as_text
+
+
+def _as_json(number: int, result: "PairScore") -> bytes:
     """Returns a JSON object on one line; NaN becomes null."""
     score = result.score if result.token_scores else None
     tokens = [{"piece": piece, "score": value} for piece, value in zip(result.pieces, result.token_scores, strict=True)]
     per_token = result.per_token if result.token_scores else None
-    return json.dumps(
-        {"line": number, "score": score, "per_token": per_token, "flags": result.flags, "tokens": tokens},
-        ensure_ascii=False,
-    )
+    fields = {"line": number, "score": score, "per_token": per_token, "flags": result.flags, "tokens": tokens}
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
