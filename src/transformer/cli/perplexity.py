@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,16 +12,21 @@ import typer
 from transformer.cli.arguments import JsonObjectOption, argument_lines
 from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
+from transformer.cli.perplexity_shards import TokenWindows, perplexity_in_shards
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import SpecialTokensOption
+from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
+from transformer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from transformer.pipelines.text_generation import Generator, Perplexity
     from transformer.text.lines import Invalid
 
 
 @takes_verbosity
+@takes_sharding
 def perplexity(
     model: ModelArgument,
     texts: Annotated[
@@ -42,6 +48,11 @@ def perplexity(
     special_tokens: SpecialTokensOption = False,
     as_json: JsonObjectOption = False,
     invalid_utf8: InvalidOption = "error",
+    output_path: Annotated[
+        Path | None, typer.Option("--output", help="with --shards: folder for the loss of each window")
+    ] = None,
+    *,
+    sharding: ShardingOptions,
 ) -> None:
     """Print the loss (nats per token) and perplexity of a text, in windows that do not overlap.
 
@@ -50,15 +61,33 @@ def perplexity(
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
     texts, input_path = _file_or_texts(texts or [], input_path)
+    invalid = invalid_choice(invalid_utf8)
+    if sharding:
+        (path,), folder = sharding.check([input_path], "--input FILE", output_path, {"a text": texts})
+        options = precision, special_tokens
+        load = partial(_load, model, precision, special_tokens=special_tokens)
+        windows = TokenWindows(path, folder, window, invalid, load)
+        _print(perplexity_in_shards(sharding, windows, model, options), as_json=as_json)
+        return
+    if output_path is not None:
+        raise ConfigError("--output has no effect without --shards; leave it out")
     lines = argument_lines(texts, input_path)
     check_files([input_path])
-    from transformer.pipelines.text_generation import Generator  # loads torch
-
-    generator = load_pipeline(model, "language model", Generator, precision=precision, special_tokens=special_tokens)
-    content = _read(input_path, invalid_choice(invalid_utf8)) if lines is None else "\n".join(lines)
-    window = window or min(generator.model.seq_len, max(1, generator.count_tokens(content) - 1))
+    generator = _load(model, precision, special_tokens=special_tokens)
+    content = _read(input_path, invalid) if lines is None else "\n".join(lines)
+    window = window or generator.default_window(generator.count_tokens(content))
     with progress_bar("tokens") as done:
         result = generator.perplexity(content, window=window, done=done)
+    _print(result, as_json=as_json)
+
+
+def _load(model: Path, precision: str, *, special_tokens: bool) -> "Generator":
+    from transformer.pipelines.text_generation import Generator  # loads torch
+
+    return load_pipeline(model, "language model", Generator, precision=precision, special_tokens=special_tokens)
+
+
+def _print(result: "Perplexity", *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({**asdict(result), "perplexity": result.perplexity}))
         return

@@ -8,6 +8,7 @@ from typing import overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, stream_tokens
 from transformer.errors import ConfigError, DataError
@@ -222,34 +223,62 @@ class Generator:
             DataError: The text has fewer tokens than a window.
         """
         window = window or self.model.seq_len
+        parts = [np.array(ids, np.int64) for _, ids in encode_lines(self.tokenizer, StringIO(text))]
+        tokens = np.concatenate([np.zeros(0, np.int64), *parts])
+        count, losses = self.count_windows(tokens, window), list[float]()
+        for batch in self.window_losses(tokens, window, range(count)):
+            losses += batch
+            done(window * len(batch))
+        return Perplexity(math.fsum(losses) / (count * window), count * window, len(tokens) - count * window - 1)
+
+    def count_windows(self, tokens: NDArray[np.integer], window: int) -> int:
+        """Returns the number of whole windows of a text.
+
+        Raises:
+            ConfigError: The window exceeds the positions.
+            DataError: The text has fewer tokens than a window.
+        """
         if not 1 <= window <= self.model.seq_len:
             raise ConfigError(
                 f"window={window} is not between 1 and the model's {self.model.seq_len} positions; choose a smaller one"
             )
-        parts = [np.array(ids, np.int64) for _, ids in encode_lines(self.tokenizer, StringIO(text))]
-        tokens = np.concatenate([np.zeros(0, np.int64), *parts])
-        count = (len(tokens) - 1) // window
-        if count < 1:
+        if (count := (len(tokens) - 1) // window) < 1:
             raise DataError(
                 f"the text has {len(tokens)} tokens, but a window of {window} needs at least {window + 1}; "
                 "give more text, or a smaller window"
             )
-        rows = torch.from_numpy(tokens[: count * window].reshape(count, window))
-        labels = torch.from_numpy(tokens[1 : count * window + 1].reshape(count, window))
-        nll, batch = 0.0, max(1, min(MAX_WINDOWS, MAX_LOGITS // (window * self.tokenizer.vocab_size)))
-        for start in range(0, count, batch):
-            nll += self._nll(rows[start : start + batch].to(self.device), labels[start : start + batch].to(self.device))
-            done(window * min(batch, count - start))
-        return Perplexity(nll / (count * window), count * window, len(tokens) - count * window - 1)
+        return count
+
+    def default_window(self, n_tokens: int) -> int:
+        """Returns the context length, or the length of a shorter text."""
+        return min(self.model.seq_len, max(1, n_tokens - 1))
+
+    def windows_per_batch(self, window: int) -> int:
+        """Returns the number of windows that are scored together."""
+        return max(1, min(MAX_WINDOWS, MAX_LOGITS // (window * self.tokenizer.vocab_size)))
+
+    def window_losses(self, tokens: NDArray[np.integer], window: int, windows: range) -> Iterator[list[float]]:
+        """Yields the losses of windows in nats, batch by batch.
+
+        Args:
+            tokens: Tokens of the text.
+            window: Number of tokens of a window.
+            windows: Numbers of the windows, from a multiple of `windows_per_batch` on.
+        """
+        batch = self.windows_per_batch(window)
+        for start in range(windows.start, windows.stop, batch):
+            end = min(start + batch, windows.stop)
+            part = torch.from_numpy(np.asarray(tokens[start * window : end * window + 1], np.int64)).to(self.device)
+            yield self._losses(part[:-1].view(-1, window), part[1:].view(-1, window))
 
     def count_tokens(self, text: str) -> int:
         """Returns the number of tokens of a text, as `perplexity` counts them."""
         return sum(len(ids) for _, ids in encode_lines(self.tokenizer, StringIO(text)))
 
     @torch.inference_mode()
-    def _nll(self, rows: torch.Tensor, labels: torch.Tensor) -> float:
+    def _losses(self, rows: torch.Tensor, labels: torch.Tensor) -> list[float]:
         log_p = self.model(rows).float().log_softmax(dim=-1)
-        return -log_p.gather(2, labels[:, :, None]).double().sum().item()
+        return (-log_p.gather(2, labels[:, :, None])).double().sum(dim=(1, 2)).tolist()
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """Returns the tokens of a prompt; for an empty prompt, the token that begins a text.
