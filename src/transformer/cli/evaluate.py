@@ -8,11 +8,12 @@ from dataclasses import replace
 from functools import cache, partial
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
 from transformer.cli.completion import complete_model
+from transformer.cli.evaluate_shards import ModelRun, ShardedEvaluation, TestFiles
 from transformer.cli.fields import parameters_of
 from transformer.cli.files import check_files
 from transformer.cli.notes import Notes, collect_notes
@@ -26,6 +27,7 @@ from transformer.cli.search import (
     takes_loading,
     takes_search,
 )
+from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, say, takes_verbosity
 from transformer.errors import ConfigError, DataError, escape_controls
@@ -36,18 +38,10 @@ from transformer.options.search import Search
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
     from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
+    from transformer.pipelines.translation.config import Languages
     from transformer.text.lines import Invalid
 
 Format = Literal["text", "json", "html"]
-
-
-class ModelRun(TypedDict):
-    """The translation of the test set by one model: where it was computed, and in what time."""
-
-    model: str
-    flagged: int
-    seconds: float
-    computed: str
 
 
 SourceOption = Annotated[
@@ -85,6 +79,7 @@ DetailsOption = Annotated[
 @takes_verbosity
 @takes_loading
 @takes_search
+@takes_sharding
 def evaluate(
     models: Annotated[
         list[Path] | None,
@@ -112,6 +107,7 @@ def evaluate(
     context: typer.Context,
     loading: "Loading",
     search: Search,
+    sharding: ShardingOptions,
 ) -> None:
     """Translate a test set and score it (sacrebleu, with signatures and 95 % confidence intervals).
 
@@ -128,15 +124,28 @@ def evaluate(
         "--shortlist": shortlist,
         "--rerank": loading.options.get("rerank"),
     }
+    if sharding:
+        single_model_options.pop("--output")
     _check_options(models, source, reference, translations, single_model_options)
     if not models:
         _refuse_model_options(context, [*parameters_of(search_of), *parameters_of(loading_of)])
-    check_files([source, training, shortlist, *(reference or ()), *(translations or ())], [output, report])
+    inputs = [source, training, shortlist, *(reference or ()), *(translations or ())]
+    check_files(inputs, [None if sharding else output, report])
 
     from transformer.evaluation.comparison import evaluate as compare
 
     _check_tokenization(tokenize)
     languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
+    if sharding:
+        files = TestFiles(source, reference or (), translations or (), _short_names(translations or ()))
+        whole = {"--training": training, "--details": details, "--report": report}
+        _, folder = sharding.check(files.paths, "all files", output, whole)
+        named: Languages = {"source_language": languages[0], "target_language": languages[1]}
+        invalid = invalid_choice(invalid_utf8)
+        job = ShardedEvaluation(models, files, search, loading, named, metric_names, tokenize, invalid)
+        evaluation, runs = job.run(sharding, folder, bootstrap)
+        _print_results(evaluation, runs, len(evaluation.systems[0].translations), as_json=as_json, details=False)
+        return
     test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
     test = replace(test, source_language=languages[0], target_language=languages[1])
     new_notes = partial(collect_notes, verbose=verbose, quiet=quiet)
@@ -314,9 +323,11 @@ def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool)
             typer.echo(f"{evaluation.empty[number]:,} empty translations")
         if number < len(runs):
             run = runs[number]
-            speed = f"{run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
+            speed = ""
+            if "seconds" in run and "computed" in run:
+                speed = f", {run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
             unsure = "" if system.unsure is None else f" ({system.unsure:,} unsure)"
-            typer.echo(f"{n_lines:,} lines, {run['flagged']:,} flagged{unsure}, {speed}")
+            typer.echo(f"{n_lines:,} lines, {run['flagged']:,} flagged{unsure}{speed}")
     if evaluation.blank_references:
         lines = "line" if evaluation.blank_references == 1 else "lines"
         typer.echo(f"{evaluation.blank_references:,} {lines} with a blank reference")

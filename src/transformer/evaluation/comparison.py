@@ -1,7 +1,7 @@
 """Evaluation and comparison of one or more systems on one test set."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from transformer.evaluation.breakdown import (
@@ -19,9 +19,11 @@ from transformer.evaluation.scores import (
     DEFAULT_METRICS,
     MetricName,
     Score,
+    SentenceStatistics,
     compare_scores,
     is_rightly_blank,
     resolve_tokenization,
+    scores_of_statistics,
 )
 from transformer.evaluation.tokenization import Tokenization, TokenizationChoice, ter_note, tokenization_note
 
@@ -81,11 +83,11 @@ class Evaluation:
 
     systems: tuple[System, ...]
     scores: tuple[tuple[Score, ...], ...]
-    length_of: str
-    lengths: tuple[LengthBucket, ...]
-    frequencies: tuple[FrequencyBucket, ...]
-    lines: tuple[Line, ...]
-    empty: tuple[int, ...]
+    length_of: str = "reference"
+    lengths: tuple[LengthBucket, ...] = ()
+    frequencies: tuple[FrequencyBucket, ...] = ()
+    lines: tuple[Line, ...] = ()
+    empty: tuple[int, ...] = ()
     tokenization: Tokenization = "13a"
     blank_references: int = 0
     notes: tuple[str, ...] = ()
@@ -139,17 +141,56 @@ def evaluate(
     first, words = test.references[0], make_word_splitter(tokenization)
     counted, language = (first, test.target_language) if test.sources is None else (test.sources, test.source_language)
     counts = word_counts(first if test.training is None else test.training, words)
+    summary = _summarize(systems, test, scores, tokenization, metrics)
+    return replace(
+        summary,
+        length_of="reference" if test.sources is None else "source",
+        lengths=tuple(by_length(counted, translations, test.references, tokenization, language)),
+        frequencies=tuple(by_frequency(translations, first, counts, words)),
+        lines=tuple(most_different_lines(translations, test.references, n_lines)),
+    )
+
+
+def evaluate_statistics(
+    systems: Sequence[System],
+    test: EvaluationSet,
+    statistics: Sequence[Sequence[SentenceStatistics]],
+    tokenization: Tokenization,
+    *,
+    metrics: Sequence[MetricName] = DEFAULT_METRICS,
+    samples: int = 1000,
+) -> Evaluation:
+    """Scores systems from the counts of their sentences; same as `evaluate`, but without breakdowns.
+
+    Args:
+        systems: At least one system.
+        test: Test set.
+        statistics: Counts of each metric of each system, see `transformer.evaluation.scores.sentence_statistics`.
+        tokenization: Tokenization of BLEU.
+        metrics: Names of the metrics.
+        samples: Number of bootstrap samples; 0 omits confidence intervals and significance tests.
+    """
+    scores = scores_of_statistics(statistics, len(test.references), tokenization, metrics=metrics, samples=samples)
+    return _summarize(systems, test, scores, tokenization, metrics)
+
+
+def _summarize(
+    systems: Sequence[System],
+    test: EvaluationSet,
+    scores: Sequence[Sequence[Score]],
+    tokenization: Tokenization,
+    metrics: Sequence[MetricName],
+) -> Evaluation:
+    """Returns an evaluation without breakdowns."""
     return Evaluation(
-        tuple(systems),
-        tuple(tuple(system_scores) for system_scores in scores),
-        "reference" if test.sources is None else "source",
-        tuple(by_length(counted, translations, test.references, tokenization, language)),
-        tuple(by_frequency(translations, first, counts, words)),
-        tuple(most_different_lines(translations, test.references, n_lines)),
-        tuple(_count_empty(lines, test.references) for lines in translations),
-        tokenization,
-        sum(any(not reference.strip() for reference in line) for line in zip(*test.references, strict=True)),
-        tuple(_notes(systems, tokenization, test, metrics)),
+        systems=tuple(systems),
+        scores=tuple(tuple(system_scores) for system_scores in scores),
+        empty=tuple(_count_empty(system.translations, test.references) for system in systems),
+        tokenization=tokenization,
+        blank_references=sum(
+            any(not reference.strip() for reference in line) for line in zip(*test.references, strict=True)
+        ),
+        notes=tuple(_notes(systems, tokenization, test, metrics)),
     )
 
 

@@ -17,6 +17,8 @@ TREE_METRICS: Final[tuple[MetricName, ...]] = ("brackets", "complete")
 """Metrics of lines that are trees, see `transformer.text.trees`."""
 DEFAULT_METRICS: Final[tuple[MetricName, ...]] = ("BLEU", "chrF")
 LOWER_IS_BETTER: Final = frozenset({"TER"})
+SentenceStatistics = list[list[float]]
+"""Counts of one metric, of each sentence."""
 CHRF_WORDS: Final = 2
 """Maximum order of word n-grams in chrF++."""
 
@@ -82,15 +84,7 @@ def corpus_scores(
     Source: Post 2018, "A Call for Clarity in Reporting BLEU Scores"; Popović 2015 and 2017 (chrF, chrF++); Snover et
     al. 2006 (TER); Koehn 2004 (bootstrap); see `evaluation.brackets` for trees.
     """
-    reference_lists = _as_reference_lists(references)
-    _check_line_counts(hypotheses, reference_lists)
-    tokenization = resolve_tokenization(tokenize, reference_lists)
-    scores: list[Score] = []
-    for name in metrics:
-        metric = _metric(name, tokenization)
-        result = metric.corpus_score(list(hypotheses), reference_lists, n_bootstrap=max(1, samples))
-        interval = float(result._ci) if samples > 1 else None
-        scores.append(Score(name, result.score, str(metric.get_signature()), interval))
+    (scores,) = compare_scores([hypotheses], references, tokenize, metrics=metrics, samples=samples)
     return scores
 
 
@@ -106,22 +100,63 @@ def compare_scores(
 
     Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation".
     """
-    if len(systems) == 1 or samples < 2:
-        return [corpus_scores(system, references, tokenize, metrics=metrics, samples=samples) for system in systems]
-    from sacrebleu.significance import PairedTest  # takes a moment to load
-
     reference_lists = _as_reference_lists(references)
     for hypotheses in systems:
         _check_line_counts(hypotheses, reference_lists)
     tokenization = resolve_tokenization(tokenize, reference_lists)
+    statistics = sentence_statistics(systems, reference_lists, tokenization, metrics)
+    return scores_of_statistics(statistics, len(reference_lists), tokenization, metrics=metrics, samples=samples)
+
+
+def sentence_statistics(
+    systems: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    tokenization: Tokenization,
+    metrics: Sequence[MetricName] = DEFAULT_METRICS,
+) -> list[list[SentenceStatistics]]:
+    """Returns the counts of each sentence that scores are computed from, of each metric of each system.
+
+    Counts of parts of a text, one after another, are those of the whole text.
+    """
+    made = [_metric(name, tokenization) for name in metrics]
+    return [
+        [metric._extract_corpus_statistics(list(hypotheses), references) for metric in made] for hypotheses in systems
+    ]
+
+
+def scores_of_statistics(
+    statistics: Sequence[Sequence[SentenceStatistics]],
+    n_references: int,
+    tokenization: Tokenization,
+    *,
+    metrics: Sequence[MetricName] = DEFAULT_METRICS,
+    samples: int = 1000,
+) -> list[list[Score]]:
+    """Scores systems from the counts of their sentences; same as `compare_scores`.
+
+    Args:
+        statistics: Counts of each metric of each system, see `sentence_statistics`.
+        n_references: Number of references of each sentence.
+        tokenization: Tokenization of BLEU.
+        metrics: Names of the metrics.
+        samples: Number of bootstrap samples; 0 omits confidence intervals and p-values.
+    """
+    from sacrebleu.significance import PairedTest  # takes a moment to load
+
     columns: list[list[Score]] = []
-    for name in metrics:
-        named: list[tuple[str, Sequence[str]]] = [
-            (str(number), list(hypotheses)) for number, hypotheses in enumerate(systems)
-        ]
-        test = PairedTest(
-            named, {name: _metric(name, tokenization)}, reference_lists, test_type="bs", n_samples=samples
-        )
+    for number, name in enumerate(metrics):
+        counts = [system[number] for system in statistics]
+        metric = _with_statistics(_metric(name, tokenization), counts, n_references)
+        systems = [(str(index), [str(index)] * len(column)) for index, column in enumerate(counts)]
+        if len(systems) == 1 or samples < 2:
+            column: list[Score] = []
+            for _, hypotheses in systems:
+                result = metric.corpus_score(hypotheses, [hypotheses], n_bootstrap=max(1, samples))
+                interval = float(result._ci) if samples > 1 else None
+                column.append(Score(name, result.score, str(metric.get_signature()), interval))
+            columns.append(column)
+            continue
+        test = PairedTest(systems, {name: metric}, None, test_type="bs", n_samples=samples)
         signatures, results = test()
         (signature,) = signatures.values()
         (results_of_systems,) = (column for title, column in results.items() if title != "System")
@@ -129,6 +164,13 @@ def compare_scores(
             [_make_score(name, result, str(signature), results_of_systems[0]) for result in results_of_systems]
         )
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _with_statistics(metric: Any, counts: Sequence[SentenceStatistics], n_references: int) -> Any:
+    """Returns a metric that looks up the counts of a system, whose hypotheses are its number."""
+    metric._extract_corpus_statistics = lambda hypotheses, references: counts[int(hypotheses[0])]
+    metric.num_refs = n_references
+    return metric
 
 
 def _make_score(name: str, result: Any, signature: str, first: Any) -> Score:
