@@ -1,7 +1,6 @@
 """`transformer backtranslate`: makes training pairs from text in the language that a model is to write."""
 
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,8 +15,10 @@ from transformer.cli.search import (
     takes_loading,
     takes_search,
 )
+from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.shards import ShardOption, lines_of, parse_shard
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
+from transformer.cli.translate_shards import pairs_in_shards, translation_settings
 from transformer.cli.verbosity import takes_verbosity
 from transformer.data.config import file_format
 from transformer.errors import ConfigError
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
 @takes_verbosity
 @takes_loading
 @takes_search
+@takes_sharding
 def backtranslate(
     model: ModelArgument,
     text: Annotated[
         Path, typer.Argument(metavar="TEXT", help="text in the language that the model to be trained will write")
     ],
     output_path: Annotated[
-        Path, typer.Option("--output", help="file of the pairs: .tsv, translation and text in columns")
+        Path,
+        typer.Option(
+            "--output", help="file of the pairs: .tsv, translation and text in columns; with --shards, a folder"
+        ),
     ],
     tag: Annotated[
         str,
@@ -49,6 +54,7 @@ def backtranslate(
     *,
     loading: "Loading",
     search: Search,
+    sharding: ShardingOptions,
 ) -> None:
     """Translate text back into the source language, as further training pairs for the other direction.
 
@@ -58,13 +64,23 @@ def backtranslate(
     Example: transformer backtranslate de-en news.de --output back.tsv --sample --temperature 0.8
     """
     invalid = invalid_choice(invalid_utf8)
-    if file_format(str(output_path)) != ".tsv" or output_path.suffix != ".tsv":
-        raise ConfigError(f"{output_path} does not end in .tsv; rename it")
+    table = sharding.join if sharding else output_path
+    if table is not None and (file_format(str(table)) != ".tsv" or table.suffix != ".tsv"):
+        raise ConfigError(f"{table} does not end in .tsv; rename it")
     if tag.split() != [tag] * bool(tag):
         raise ConfigError(f"--tag {tag!r} is not a word without spaces; choose another")
+    languages = languages_of(source_language, target_language)
+    if sharding:
+        paths, folder = sharding.check([text], "a text", output_path, {"--shard": shard})
+        pairs_in_shards(
+            "backtranslate", sharding, paths, folder,
+            translation_settings(model, search, loading, languages, tag=tag, invalid=invalid), search,
+            lambda seeded: loading.translator(model, seeded, **languages),
+            lambda row, translation: (_tagged(translation.text, tag), row[0]), invalid,
+        )  # fmt: skip
+        return
     check_files([text], [output_path])
     from transformer.data.fingerprint import file_checksum
-    from transformer.text.lines import read_lines
 
     part = parse_shard(shard)
     facts = {
@@ -72,10 +88,9 @@ def backtranslate(
         "search": repr(with_seed(search, 0)), "seed": search.sampling.seed if search.sampling else 0,
         **({"shard": str(part)} if part else {}),
     }  # fmt: skip
-    languages = languages_of(source_language, target_language)
     facts |= {name: tag for name, tag in languages.items() if tag}
     pairs = PairsFile.begin(output_path, facts)
-    first, lines = lines_of(part, partial(read_lines, text, invalid=invalid, overlong="cut"))
+    first, lines = lines_of(part, text, invalid)
     translator = loading.translator(model, with_seed(search, pairs.facts["seed"]), **languages)
     with closing(translator):
         pairs.write(translator, lines, lambda line, translation: (_tagged(translation.text, tag), line), first)

@@ -18,6 +18,7 @@ from transformer.cli.paths import folder_path
 from transformer.cli.progress import spinner
 from transformer.cli.quantize import print_comparisons
 from transformer.cli.search import languages_of, takes_loading, takes_search
+from transformer.cli.sharding import MAX_SHARDS
 from transformer.cli.shards import ShardOption, parse_shard
 from transformer.cli.shortlist import write_shortlist
 from transformer.cli.teacher import NAME, Teacher
@@ -90,6 +91,14 @@ def distill(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key of the recipe")
     ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_SHARDS,
+            help="translate in so many parts, which any number of processes share that run the same command",
+        ),
+    ] = None,
     shard: ShardOption = None,
     invalid_utf8: InvalidOption = "error",
     *,
@@ -99,8 +108,9 @@ def distill(
     """Train a small model on the translations of larger ones (sequence-level knowledge distillation).
 
     The teachers translate SOURCE; bad pairs are dropped; the student is trained by its recipe; a shortlist is learned;
-    the student is converted to int8. The same command continues where an earlier one was stopped. With --shard K/N,
-    only that part is translated; when all N parts are in the folder, the command without --shard continues with them.
+    the student is converted to int8. The same command continues where an earlier one was stopped. With --shards N, any
+    number of processes share the translation, and with --shard K/N, only that part is translated; when all parts are in
+    the folder, the command without these options continues with them.
 
     Example: transformer distill runs/big news.en --student small.toml --beam 5 --reverse de-en --share 0.9
     """
@@ -108,6 +118,8 @@ def distill(
     if by_reference and (references is None or search.beam == 1):
         lacking = "--target FILE" if references is None else "--beam 8"
         raise ConfigError(f"--by-reference chooses among hypotheses by the references; add {lacking}")
+    if shards and shard:
+        raise ConfigError("--shards and --shard contradict each other; leave out one of them")
     if with_references and references is None:
         raise ConfigError("--with-references has no effect without --target; name the translation of SOURCE there")
     if reverse is not None and share is None:
@@ -121,6 +133,10 @@ def distill(
     folder = run or default_folder(student, data)
     part = parse_shard(shard)
     teacher = Teacher(teachers, source, references if by_reference else None, invalid)
+    if shards:
+        pairs = teacher.translate_shards(folder, loading, search, shards)
+        say(f"{pairs} is complete; run the command without --shards to go on")
+        return
     pairs = teacher.translate(folder, loading, search, part)
     if part is not None:
         say(f"{pairs} is complete; run the other shards, then the command without --shard, with all parts in {folder}")

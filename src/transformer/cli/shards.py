@@ -1,14 +1,17 @@
-"""Shards: equal parts of a text by lines, which commands translate on several machines."""
+"""`--shard K/N`: one of N equal parts of a text by lines; `transformer.cli.sharding` divides among any processes."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformer.text.lines import Invalid
 
 ShardOption = Annotated[
     str | None,
@@ -61,14 +64,21 @@ def parse_shard(text: str | None) -> Shard | None:
     return Shard(int(match[1]), int(match[2]))
 
 
-def lines_of(shard: Shard | None, read: Callable[[], Iterator[str]]) -> tuple[int, Iterator[str]]:
+def lines_of(shard: Shard | None, path: Path, invalid: "Invalid") -> tuple[int, Iterator[str]]:
     """Returns the number of the first line of a shard, and its lines; those of the whole text without a shard.
 
     Args:
         shard: The shard; None is the whole text.
-        read: Function that reads the text; called twice if there is a shard, since its lines are counted first.
+        path: The text.
+        invalid: Handling of bytes that are not UTF-8.
     """
+    from transformer.sharding.lines import find_lines, read_lines_at
+    from transformer.text.lines import MAX_LINE_CHARACTERS, LineCounts, decode_lines, read_lines
+
     if shard is None:
-        return 0, read()
-    numbers = shard.lines(sum(1 for _ in read()))
-    return numbers.start, islice(read(), numbers.start, numbers.stop)
+        return 0, read_lines(path, invalid=invalid, overlong="cut")
+    numbers = shard.lines(find_lines(path, [0])[1])
+    position = find_lines(path, [0, numbers.start])[0][-1] if numbers.start and numbers else 0
+    lines = read_lines_at(path, position, len(numbers), MAX_LINE_CHARACTERS)
+    counts = LineCounts(numbers.start)
+    return numbers.start, decode_lines(lines, str(path), counts, invalid, overlong="cut")

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from transformer.cli.files import check_files
 from transformer.cli.outputs import open_output
 from transformer.cli.pairs_file import Facts, PairsFile, check_same_facts, with_seed
+from transformer.cli.sharding import ShardingOptions, model_identity
 from transformer.cli.shards import Shard, lines_of
+from transformer.cli.translate_shards import pairs_in_shards, translation_settings
 from transformer.options.search import Search
 from transformer.storage.atomic import replace_text
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "distilled"
 """Name of the table of all pairs, without its end, in the folder of the command."""
+SHARDS = "distilled-shards"
+"""Folder of the results of `--shards`."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,6 @@ class Teacher:
         Raises:
             DataError: The file of pairs belongs to another command, or the references have another number of lines.
         """
-        from transformer.text.lines import read_lines
-
         output = shard_file(folder, shard)
         facts_file, facts = output.with_suffix(".json"), self._facts(loading, search)
         if output.exists():
@@ -67,16 +69,57 @@ class Teacher:
         folder.mkdir(parents=True, exist_ok=True)
         check_files([], [output])
         pairs = PairsFile.begin(output, facts)
-        read = partial(read_lines, invalid=self.invalid, overlong="cut")
-        first, lines = lines_of(shard, partial(read, self.source))
+        first, lines = lines_of(shard, self.source, self.invalid)
         if self.references is None:
             row = _best
         else:
             search = replace(search, n_best=search.beam)
-            row = _by_reference(islice(read(self.references), first + pairs.n_done, None))
+            references = lines_of(shard, self.references, self.invalid)[1]
+            row = _by_reference(islice(references, pairs.n_done, None))
         translator = self._load(loading, with_seed(search, pairs.facts["seed"]))
         with closing(translator):
             pairs.write(translator, lines, row, first, facts_file)
+        return output
+
+    def translate_shards(self, folder: Path, loading: "Loading", search: Search, n_shards: int) -> Path:
+        """Writes the pairs with all processes that run the same command, and returns the file of all pairs.
+
+        Args:
+            folder: Folder of the command.
+            loading: Options for loading the models.
+            search: Options of the search.
+            n_shards: Number of shards.
+
+        Raises:
+            DataError: The file of pairs or the shards belong to another command.
+        """
+        from transformer.pipelines.translation.bayes_risk import most_like
+
+        output, facts = shard_file(folder, None), self._facts(loading, search)
+        facts_file = output.with_suffix(".json")
+        if output.exists():
+            check_same_facts(facts, facts_file, output)
+            return output
+        sharding = ShardingOptions(n_shards, None)
+        inputs = [self.source] if self.references is None else [self.source, self.references]
+        paths, parts = sharding.check(inputs, "a text", folder / SHARDS, {})
+        search = search if self.references is None else replace(search, n_best=search.beam)
+
+        def pair(row: tuple[str, ...], translation: "Translation") -> tuple[str, str]:
+            if len(row) == 1:
+                return row[0], translation.text
+            return row[0], most_like([alternative.text for alternative in translation.alternatives], row[1])
+
+        settings = translation_settings(
+            self.models[0], search, loading, {"source_language": None, "target_language": None},
+            teachers=[model_identity(model) for model in self.models],
+        )  # fmt: skip
+        job = pairs_in_shards(
+            "distill", sharding, paths, parts, settings, search, partial(self._load, loading), pair, self.invalid
+        )
+        replace_text(facts_file, json.dumps({**facts, "seed": job.settings["seed"]}))
+        job.join(output)
+        job.close()
         return output
 
     def _facts(self, loading: "Loading", search: Search) -> Facts:
