@@ -118,7 +118,7 @@ def sentence_statistics(
 
     Counts of parts of a text, one after another, are those of the whole text.
     """
-    made = [_metric(name, tokenization) for name in metrics]
+    made: list[Any] = [_metric(name, tokenization) for name in metrics]
     return [
         [metric._extract_corpus_statistics(list(hypotheses), references) for metric in made] for hypotheses in systems
     ]
@@ -147,7 +147,9 @@ def scores_of_statistics(
     for number, name in enumerate(metrics):
         counts = [system[number] for system in statistics]
         metric = _with_statistics(_metric(name, tokenization), counts, n_references)
-        systems = [(str(index), [str(index)] * len(column)) for index, column in enumerate(counts)]
+        systems: list[tuple[str, Sequence[str]]] = [
+            (str(index), [str(index)] * len(column)) for index, column in enumerate(counts)
+        ]
         if len(systems) == 1 or samples < 2:
             column: list[Score] = []
             for _, hypotheses in systems:

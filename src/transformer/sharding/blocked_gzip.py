@@ -1,7 +1,7 @@
 """Blocked gzip files (BGZF, as written by `bgzip`), which can be read from the beginning of any of their blocks.
 
-Positions in such a file are virtual offsets. A virtual offset is the position of a block in the file times 65,536, plus a
-position in its uncompressed content. Other programs read the files as any gzip file.
+Positions in such a file are virtual offsets. A virtual offset is the position of a block in the file times 65,536, plus
+a position in its uncompressed content. Other programs read the files as any gzip file.
 
 Source: the SAM/BAM format specification, section "The BGZF compression format".
 """

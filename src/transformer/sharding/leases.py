@@ -9,6 +9,9 @@ from threading import Event, Thread
 from typing import Final, Protocol
 from uuid import uuid4
 
+from transformer.errors import OutputError
+from transformer.storage.atomic import FOLDER_ADVICE, named_errors
+
 LEASE_SECONDS: Final = 120.0
 """Time after which a lease that was not renewed expires, and another worker may take the shard."""
 RENEWALS: Final = 4
@@ -53,7 +56,8 @@ class LeaseFolder:
     def __init__(self, folder: Path, seconds: float = LEASE_SECONDS) -> None:
         self.folder, self.seconds = folder, seconds
         self.owner = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-        folder.mkdir(parents=True, exist_ok=True)
+        with named_errors(folder, FOLDER_ADVICE):
+            folder.mkdir(parents=True, exist_ok=True)
         self._clock = folder / f".clock-{self.owner}"
         self._taken = set[str]()  # names that this worker may hold
 
@@ -123,8 +127,12 @@ class LeaseFolder:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "w") as file:
-            file.write(self.owner)
+        try:
+            with named_errors(path, FOLDER_ADVICE), os.fdopen(descriptor, "w") as file:
+                file.write(self.owner)
+        except OutputError:
+            path.unlink(missing_ok=True)  # it names nobody, so nobody would release it
+            raise
         return True
 
     def _is_own(self, path: Path) -> bool:

@@ -199,6 +199,10 @@ CORPUS_COMMANDS = {
                "perplexity {gpt} {mutated}", "embed {bert} --input {mutated}", "classify {bert} --input {mutated}",
                "score {transformer} --source {mutated} --target {mutated}",
                "evaluate --translations {mutated} --reference {mutated}",
+               "embed {bert} --input {mutated} --shards 2 --output {out} --join {out}.npy",
+               "score {transformer} --source {mutated} --target {mutated} --shards 2 --output {out}",
+               "perplexity {gpt} {mutated} --shards 2 --output {out}",
+               "evaluate --translations {mutated} --reference {mutated} --shards 2 --output {out}",
                "train --text {mutated} --run {out} --set training.max_steps=1 --set model.preset=tiny"),
     **{kind: (f"prepare --pairs {{mutated}} --output {{out}}{options}",) for kind, options in (
         ("tsv", ""), ("csv", ""), ("jsonl", ""), ("tmx", " --set data.languages=en,de"))},

@@ -74,8 +74,9 @@ def test_files_are_divided_at_the_same_lines(tmp_path: Path) -> None:
     """Catches pairs of lines that drift apart from one shard to the next."""
     paths = [tmp_path / "source", tmp_path / "target.gz", tmp_path / "blocked.gz"]
     texts = [b"".join(b"%d%s\n" % (n, b"x" * (n * width % 23)) for n in range(3000)) for width in (1, 5, 7)]
-    for path, text, pack in zip(paths, texts, (bytes, gzip.compress, lambda text: blocked(text, 5000)), strict=True):
-        path.write_bytes(pack(text))
+    contents = [texts[0], gzip.compress(texts[1]), blocked(texts[2], 5000)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
     found = lines_of(7, *paths, block_lines=10)
     assert len(found) == 7
     rows = [row for part in found for row in part]
