@@ -41,6 +41,7 @@ def copy(files: TextFiles) -> Callable[[Shard, ShardOutput], None]:
 
     def work(shard: Shard, output: ShardOutput) -> None:
         for (line,) in files.read(shard, LIMIT):
+            copied = line
             for _ in range(WORK_PER_LINE):
                 copied = bytes(bytearray(line))
             output.write(copied)
@@ -124,7 +125,7 @@ def main() -> None:
     parser.add_argument("--work", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work_on(*options.work, options.shards)
+        work_on(options.work[0], options.work[1], options.shards)
         return
     rounds: list[dict[str, float]] = []
     for _ in range(options.rounds):

@@ -2,15 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from transformer.errors import ConfigError
 
+if TYPE_CHECKING:
+    from transformer.text.lines import Invalid
+
 TextsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TEXT]...", help="texts; the lines of --input or standard input by default"),
+]
+InvalidOption = Annotated[
+    str, typer.Option("--invalid-utf8", help="handling of bytes that are not UTF-8: 'error' or 'replace' (by U+FFFD)")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON, one object per line: same as --format jsonl")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="print one JSON object")]
@@ -53,3 +59,14 @@ def argument_lines(texts: Sequence[str] | None, input_path: Path | None) -> list
     for text in texts:
         check_utf8(text, "a text")
     return [line for text in texts for line in text.removesuffix("\n").split("\n")]
+
+
+def invalid_choice(value: str) -> "Invalid":
+    """Returns the value of --invalid-utf8 after a check.
+
+    Raises:
+        ConfigError: The value is neither "error" nor "replace".
+    """
+    if value == "error" or value == "replace":
+        return value
+    raise ConfigError(f"invalid_utf8={value!r} is unknown; choose 'error' or 'replace'")

@@ -276,7 +276,7 @@ def translate_documents(
         translate = line_translator(translator, advance)
         for file in documents:
             try:
-                report = _translate(translator, file, options, translate)
+                report = translate_document(translator, file, options, translate)
             except DataError as error:
                 if len(documents) == 1:
                     raise
@@ -286,22 +286,46 @@ def translate_documents(
             total.add(report)
             if len(documents) > 1:
                 notes.say(f"{file.path}: {report}")
+    report_total(total, notes, n_documents=len(documents), verbose=verbose)
+    if failures:
+        raise DataError(f"{failures:,} of {len(documents):,} documents were left out; see the notes above")
+
+
+def report_total(total: "DocumentReport", notes: Notes, *, n_documents: int, verbose: bool) -> None:
+    """Prints what became of the segments of all documents.
+
+    Args:
+        total: Sum of the reports.
+        notes: Collector of the notes.
+        n_documents: Number of documents.
+        verbose: Whether all problems are named.
+    """
     shown = len(total.problems) if verbose else MAX_SHOWN
     for place, problem in total.problems[:shown]:
         notes.say(f"{place}: {problem}")
     if (n_more := total.unsure + total.refused - shown) > 0:
         notes.say(f"{n_more:,} more segments are unsure or left untranslated (--verbose names them)")
-    notes.say(f"{f'{total.documents:,} documents, ' if len(documents) > 1 else ''}{total}")
-    if failures:
-        raise DataError(f"{failures:,} of {len(documents):,} documents were left out; see the notes above")
+    notes.say(f"{f'{total.documents:,} documents, ' if n_documents > 1 else ''}{total}")
 
 
-def _translate(
+def translate_document(
     translator: "Translator",
     file: DocumentFile,
     options: "DocumentOptions",
     translate: "Callable[[Sequence[str]], Sequence[Translation]]",
 ) -> "DocumentReport":
+    """Translates a document and returns what became of its segments.
+
+    Args:
+        translator: Translator of the document.
+        file: The document.
+        options: Which segments are translated, and how they are marked.
+        translate: Function that translates lines.
+
+    Raises:
+        DataError: The document cannot be translated.
+        OutputError: The document cannot be written.
+    """
     from transformer.pipelines.translation.documents import translate_file, translated_content
 
     if file.output is None:

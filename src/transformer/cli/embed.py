@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -175,16 +175,16 @@ def _embed_shards(
     def unreadable(encoder: "TextEncoder") -> bytes:
         return np.full(encoder.config.d_model, np.nan, np.float32).tobytes() if is_array else _as_json(None, None)
 
-    def header(job: "Job") -> bytes:
-        n_vectors, array = job.n_items, io.BytesIO()
+    def write_array(job: "Job", file: BinaryIO) -> None:
+        n_vectors = job.n_items
         d_model = job.n_bytes // (4 * n_vectors) if n_vectors else load().config.d_model
         facts = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(array, {**facts, "shape": (n_vectors, d_model)})
-        return array.getvalue()
+        np.lib.format.write_array_header_1_0(file, {**facts, "shape": (n_vectors, d_model)})
+        job.write_results(file)
 
     encoding = ShardedEncoding(
         "embed", model, (precision, special_tokens, is_array), invalid, load, CHUNK, encode, unreadable,
-        suffix=".f32" if is_array else ".jsonl", header=header if is_array else lambda job: b"",
+        suffix=".f32" if is_array else ".jsonl", write_joined=write_array if is_array else None,
     )  # fmt: skip
     encoding.run(sharding, path, folder)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from transformer.cli.sharded_lines import LineWork, Result, Row
 from transformer.cli.sharding import ShardedCommand, ShardingOptions, Work, model_identity, work_in_shards
@@ -30,7 +30,7 @@ class ShardedEncoding:
         encode: Function of the encoder and a chunk that returns the results of its lines.
         unreadable: Function of the encoder that returns the result of a line that cannot be read.
         suffix: End of the names of the results.
-        header: Function that returns what precedes all results.
+        write_joined: Function that writes all results to the joined file; None writes them one after another.
     """
 
     name: str
@@ -42,7 +42,7 @@ class ShardedEncoding:
     encode: "Callable[[TextEncoder, Sequence[str]], Iterable[bytes]]"
     unreadable: "Callable[[TextEncoder], bytes]"
     suffix: str = ".txt"
-    header: "Callable[[Job], bytes]" = lambda job: b""
+    write_joined: "Callable[[Job, BinaryIO], None] | None" = None
 
     def run(self, sharding: ShardingOptions, path: Path, folder: Path) -> None:
         """Encodes shards until all are there.
@@ -75,7 +75,7 @@ class ShardedEncoding:
             return LineWork(files, MAX_LINE_CHARACTERS, self.invalid, lambda number: unreadable).by(do_rows)
 
         settings = {"model": model_identity(self.model), "options": repr((self.options, self.invalid))}
-        command = ShardedCommand(self.name, settings, prepare, self.suffix, header=self.header)
+        command = ShardedCommand(self.name, settings, prepare, self.suffix, write_joined=self.write_joined)
         work_in_shards(sharding, files, folder, command)
         for encoder in loaded:
             report_truncated(encoder)

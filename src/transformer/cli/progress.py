@@ -3,10 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from transformer.cli.verbosity import is_quiet, is_verbose, say
+
+COUNTED_BYTES = 1 << 16
 
 
 def progress_bar_beside(output: Path | None, what: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
@@ -84,6 +86,17 @@ def progress_bar(what: str, total: int | None = None) -> Generator[Callable[[int
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda more: bar.advance(task, more)
+
+
+def count_lines(path: Path | None) -> int | None:
+    """Returns the number of lines of a file; None if counting them would be slow, or for standard input."""
+    from transformer.text.lines import COMPRESSIONS
+
+    if path is None or not path.is_file() or path.suffix in COMPRESSIONS:
+        return None
+    with suppress(OSError), path.open("rb") as file:  # errors are reported when the file is read
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(COUNTED_BYTES), b""))
+    return None
 
 
 def _is_shown() -> bool:

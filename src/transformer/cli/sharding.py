@@ -5,8 +5,9 @@ import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
@@ -136,7 +137,8 @@ class ShardedCommand:
         prepare: Function of the settings of the job that loads the model and returns a function, which does a shard.
         suffix: End of the names of the results.
         decide: Function that returns settings that the first process decides for all.
-        header: Function that returns what precedes the results of a job in the file of `--join`.
+        write_joined: Function that writes the results of a job to the opened file of `--join`, if they are not just
+            written one after another.
     """
 
     name: str
@@ -144,7 +146,7 @@ class ShardedCommand:
     prepare: Callable[[Settings], Work]
     suffix: str = ".txt"
     decide: Callable[[], Settings] = dict
-    header: "Callable[[Job], bytes]" = lambda job: b""
+    write_joined: "Callable[[Job, BinaryIO], None] | None" = None
 
 
 def work_in_shards(options: ShardingOptions, source: "Source", folder: Path, command: ShardedCommand) -> "Job":
@@ -183,7 +185,8 @@ def work_in_shards(options: ShardingOptions, source: "Source", folder: Path, com
         with progress_bar(source.unit, job.n_items) as done:
             job.run(work, place, done)
         _name_rejected(list(job.rejected()), folder, source.unit)
-        if options.join is not None and job.join(options.join, lambda: command.header(job)):
+        write = command.write_joined and partial(command.write_joined, job)
+        if options.join is not None and job.join(options.join, write):
             say(f"{job.n_items:,} {source.unit} in {len(job.shards):,} parts joined to {options.join}")
         return job
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from transformer.cli.arguments import JsonOption, TextsArgument, argument_lines, choose_format
+from transformer.cli.arguments import (
+    InvalidOption,
+    JsonOption,
+    TextsArgument,
+    argument_lines,
+    choose_format,
+    invalid_choice,
+)
 from transformer.cli.chunks import CHUNK_LINES, split_into_chunks, translate_chunks
 from transformer.cli.completion import complete_model
 from transformer.cli.documents import (
@@ -31,7 +38,8 @@ from transformer.cli.formats import Format, formatter
 from transformer.cli.language_check import LanguageCheck, check_language
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
-from transformer.cli.progress import progress_bar
+from transformer.cli.parquet_shards import TableColumns, takes_columns
+from transformer.cli.progress import count_lines, progress_bar
 from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, languages_of, takes_loading, takes_search
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.terminology import takes_terminology
@@ -58,9 +66,6 @@ ModelArgument = Annotated[
 ]
 
 
-InvalidOption = Annotated[
-    str, typer.Option("--invalid-utf8", help="handling of bytes that are not UTF-8: 'error' or 'replace' (by U+FFFD)")
-]
 READ_BYTES = 1 << 16
 MAX_INPUT_CHARACTERS = 1 << 22
 """Characters of a line that are kept, far more than are translated."""
@@ -105,6 +110,7 @@ PrefixOption = Annotated[
 @takes_loading
 @takes_search
 @takes_sharding
+@takes_columns
 def translate(
     model: ModelArgument,
     texts: TextsArgument = None,
@@ -128,6 +134,7 @@ def translate(
     search: Search,
     terms: "TerminologyOptions",
     sharding: ShardingOptions,
+    columns: TableColumns,
     documents: DocumentSettings,
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
@@ -145,10 +152,15 @@ def translate(
     seed = search.sampling and search.sampling.seed
     format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence, seed=seed)
     is_dry = documents.dry_run
+    as_kind = columns.kind(input_path, as_kind, in_shards=bool(sharding))
     as_document = find_documents(input_path, output_path, as_kind, are_counted=is_dry) if lines is None else []
     own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
     if as_document:
-        line_options = {"--n-best": n_best, "--format": output_format or as_json, "--shards": bool(sharding)}
+        line_options = {
+            "--n-best": n_best,
+            "--format": output_format or as_json,
+            "--shards": sharding and input_path and input_path.is_file(),
+        }
         line_options |= {"--invalid-utf8": invalid == "replace", **own_files}
         check_documents(as_document, [shortlist, *terms.files], line_options)
     else:
@@ -165,8 +177,11 @@ def translate(
     if sharding:
         output = OutputFormat(chosen, n_best, min_confidence)
         job = ShardedTranslation(model, search, loading, terms.terminology, languages, output, invalid)
+        if as_document and input_path and output_path:
+            job.run_documents(sharding, as_document, (input_path, output_path), documents, verbose=verbose, quiet=quiet)
+            return
         (path,), folder = sharding.check([input_path], "--input FILE", output_path, own_files)
-        job.run(sharding, path, folder, MAX_INPUT_CHARACTERS)
+        job.run(sharding, path, folder, columns, MAX_INPUT_CHARACTERS)
         return
     with ExitStack() as files:
         notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))
@@ -319,17 +334,6 @@ def _side_outputs(files: ExitStack, alignment: Path | None, attention: Path | No
     return side_outputs
 
 
-def invalid_choice(value: str) -> "Invalid":
-    """Returns the value of --invalid-utf8 after a check.
-
-    Raises:
-        ConfigError: The value is neither "error" nor "replace".
-    """
-    if value == "error" or value == "replace":
-        return value
-    raise ConfigError(f"invalid_utf8={value!r} is unknown; choose 'error' or 'replace'")
-
-
 def _chunks(path: Path | None, invalid: "Invalid", *, takes_any: bool) -> Iterator[list[str]]:
     """Yields chunks of lines; from standard input, those that have arrived, or an empty chunk if there are none.
 
@@ -385,15 +389,4 @@ def _progress(input_path: Path | None, output_path: Path | None) -> AbstractCont
     """Shows the number of translated lines, unless the translations go to the same terminal."""
     if output_path is None and sys.stdout.isatty():
         return nullcontext(lambda more: None)
-    return progress_bar("lines", _count_lines(input_path) if sys.stderr.isatty() else None)
-
-
-def _count_lines(path: Path | None) -> int | None:
-    """Returns the number of lines of a file; None if counting them would be slow, or for standard input."""
-    from transformer.text.lines import COMPRESSIONS
-
-    if path is None or not path.is_file() or path.suffix in COMPRESSIONS:
-        return None
-    with suppress(OSError), path.open("rb") as file:  # errors are reported when the file is read
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(READ_BYTES), b""))
-    return None
+    return progress_bar("lines", count_lines(input_path) if sys.stderr.isatty() else None)

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 from transformer.cli.chunks import split_into_chunks, translate_chunks
 from transformer.cli.formats import formatter
+from transformer.cli.notes import collect_notes
 from transformer.cli.pairs_file import as_tsv, with_seed
+from transformer.cli.parquet_shards import SUFFIX, TableColumns, translate_table
 from transformer.cli.sharded_lines import DoRows, LineWork, Result, Row
 from transformer.cli.sharding import Settings, ShardedCommand, ShardingOptions, Work, model_identity, work_in_shards
+from transformer.errors import ConfigError
 from transformer.options.search import Search
 
 if TYPE_CHECKING:
+    from transformer.cli.documents import DocumentFile, DocumentSettings
     from transformer.cli.search import Loading
     from transformer.pipelines.translation.config import Languages
     from transformer.pipelines.translation.results import Translation
@@ -60,13 +64,14 @@ class ShardedTranslation:
     output: OutputFormat
     invalid: "Invalid"
 
-    def run(self, sharding: ShardingOptions, path: Path, folder: Path, limit: int) -> None:
+    def run(self, sharding: ShardingOptions, path: Path, folder: Path, columns: TableColumns, limit: int) -> None:
         """Translates shards until all are there.
 
         Args:
             sharding: Options of the command line.
             path: The input file.
             folder: Folder of the results.
+            columns: Columns of a Parquet file.
             limit: Number of characters of a line that are read.
 
         Raises:
@@ -78,18 +83,52 @@ class ShardedTranslation:
             self.model, self.search, self.loading, self.languages,
             terms=self.terminology, format=(self.output, self.invalid),
         )  # fmt: skip
+        if path.suffix == SUFFIX:
+            if self.output != OutputFormat("text", None, None):
+                raise ConfigError("--format, --n-best and --min-confidence are for text, but the input is a table")
+            command = settings, lambda: seed_of(self.search), self._load
+            translate_table(sharding, path, folder, columns, command, limit)
+            return
         lines = LineWork(TextFiles([path]), limit, self.invalid)
-        command = ShardedCommand(
+        work = ShardedCommand(
             "translate", settings, lambda decided: lines.by(self._prepare(decided)),
             suffix=".jsonl" if self.output.name == "jsonl" else ".txt",
             decide=lambda: seed_of(self.search),
         )  # fmt: skip
-        work_in_shards(sharding, lines.files, folder, command)
+        work_in_shards(sharding, lines.files, folder, work)
+
+    def run_documents(
+        self, sharding: ShardingOptions, documents: "Sequence[DocumentFile]", folders: tuple[Path, Path],
+        settings: "DocumentSettings", *, verbose: bool, quiet: bool,
+    ) -> None:  # fmt: skip
+        """Translates the documents of a folder until all are there.
+
+        Args:
+            sharding: Options of the command line.
+            documents: The documents.
+            folders: Their folder, and that of the translated documents.
+            settings: Options of the command line for documents.
+            verbose: Whether all notes are printed.
+            quiet: Whether no note is printed.
+        """
+        from transformer.cli.document_shards import DocumentFolder, translate_folder_in_shards
+
+        options = settings.options(self.output.min_confidence)
+        determined = translation_settings(
+            self.model, self.search, self.loading, self.languages, terms=self.terminology, documents=options
+        )
+        command = determined, lambda: seed_of(self.search), self._load
+        with collect_notes(verbose=verbose, quiet=quiet) as notes:
+            source = DocumentFolder(folders[0], documents)
+            translate_folder_in_shards(sharding, source, folders[1], command, options, notes, verbose=verbose)
+
+    def _load(self, settings: Settings) -> "Translator":
+        search = with_seed(self.search, settings["seed"])
+        return self.loading.translator(self.model, search, terminology=self.terminology, **self.languages)
 
     def _prepare(self, settings: Settings) -> DoRows:
         """Loads the model."""
-        search = with_seed(self.search, settings["seed"])
-        translator = self.loading.translator(self.model, search, terminology=self.terminology, **self.languages)
+        translator, search = self._load(settings), self.search
         format_line = formatter(
             self.output.name, all_alternatives=self.output.n_best is not None,
             min_confidence=self.output.min_confidence, seed=settings["seed"] if search.sampling else None,

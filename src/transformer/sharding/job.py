@@ -184,25 +184,31 @@ class Job:
                 self._do(self.shards[shard], work)
         self._count(counted, done)
 
-    def join(self, output: Path, header: Callable[[], bytes] = bytes) -> bool:
+    def join(self, output: Path, write: Callable[[BinaryIO], None] | None = None) -> bool:
         """Writes all results to one file in the order of the input, unless another worker is writing or has written it.
 
         Args:
             output: The file.
-            header: Function that returns what precedes the results.
+            write: Function that writes the results to the opened file, if they are not just written one after another.
 
         Raises:
             DataError: A result is missing or damaged.
             OutputError: The file cannot be written.
         """
-        if self._is_joined(output, len(start := header())) or not self.leases.acquire(JOIN_LEASE):
+        if self._is_joined(output, is_concatenated=write is None) or not self.leases.acquire(JOIN_LEASE):
             return False
         with self.leases.renewed(JOIN_LEASE), atomic_file(output) as joined:
-            joined.write(start)
-            for content in self.results():
-                joined.write(content)
+            if write is not None:
+                write(joined)
+            else:
+                self.write_results(joined)
             self._remove_leftovers()
         return True
+
+    def write_results(self, file: BinaryIO) -> None:
+        """Writes all results to an opened file, one after another."""
+        for content in self.results():
+            file.write(content)
 
     def results(self) -> Iterator[bytes]:
         """Yields all results in the order of the input, in pieces.
@@ -223,14 +229,15 @@ class Job:
         """Size of all results."""
         return sum(self.part(shard.index).stat().st_size for shard in self.shards)
 
-    def _is_joined(self, output: Path, n_bytes: int) -> bool:
-        """Whether a file is newer than all results, and as large as they and so many bytes are together."""
+    def _is_joined(self, output: Path, *, is_concatenated: bool) -> bool:
+        """Whether a file is newer than all results and, if it just has them one after another, as large."""
         parts = [self.part(shard.index) for shard in self.shards]
         with suppress(FileNotFoundError):
             facts = [path.stat() for path in parts]
             joined = output.stat()
             newest = max((fact.st_mtime for fact in facts), default=0.0)
-            return joined.st_mtime >= newest and joined.st_size == sum((fact.st_size for fact in facts), n_bytes)
+            is_whole = not is_concatenated or joined.st_size == sum(fact.st_size for fact in facts)
+            return joined.st_mtime >= newest and is_whole
         return False
 
     def rejected(self) -> Iterator[tuple[int, str]]:

@@ -27,13 +27,12 @@ class Shard:
 
 
 class Source(Protocol):
-    """Input of a job.
+    """Input of a job."""
 
-    Attributes:
-        unit: Name of its items, such as "lines".
-    """
-
-    unit: str
+    @property
+    def unit(self) -> str:
+        """Name of its items, such as "lines"."""
+        ...
 
     @property
     def sequential(self) -> Sequence[Path]:

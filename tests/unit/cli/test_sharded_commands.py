@@ -1,9 +1,12 @@
 """`--shards` of the commands that score, embed, classify and evaluate."""
 
 import json
+import resource
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 import torch
 
@@ -13,7 +16,7 @@ from substitution import substitute
 from transformer.bundle import Bundle, save_bundle
 from transformer.cli.app import make_app
 from transformer.cli.shards import Shard, lines_of
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, OutputError
 from transformer.models import family
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
@@ -113,10 +116,10 @@ def test_scores_and_intervals_are_those_of_one_run(
     """Catches means of the scores of shards, samples within shards, and a tokenization chosen by one shard."""
     other = write_lines(tmp_path / "other", [line[:-1] + "a" for line in TARGETS])
     arguments = ["evaluate", paths["translator"], "--source", paths["source"], "--reference", paths["target"],
-                 "--translations", other, "--bootstrap", 20, "--metrics", "bleu,ter", "--precision", "float32"]  # fmt: skip
+                 "--translations", other, "--bootstrap", 5, "--metrics", "bleu,ter", "--max-tokens", 3]  # fmt: skip
     call(*arguments, "--json", "--output", tmp_path / "whole")
     expected = json.loads(capsys.readouterr().out)
-    for shards in (1, 2, 7):
+    for shards in (2, 7):
         joined = tmp_path / f"{shards}.jsonl"
         call(*arguments, "--json", "--output", tmp_path / str(shards), "--shards", shards, "--join", joined)
         found = json.loads(capsys.readouterr().out)
@@ -180,6 +183,77 @@ def test_teachers_share_their_text(paths: dict[str, Path], tmp_path: Path) -> No
         call(*arguments, "--run", tmp_path / "run", "--shards", 3, "--shard", "1/2")
 
 
+def test_documents_are_divided_by_file(
+    paths: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Catches documents that are left out, other translations than of one process, and a bad one that ends all."""
+    (folder := tmp_path / "in" / "sub").mkdir(parents=True)
+    for number in range(3):
+        (folder.parent / f"{number}.md").write_text("# abc\n\n" + "dcba fe\n\n" * number)
+    (folder / "bad.json").write_text("{")
+    (folder / "z.md").write_text("hg\n")
+    arguments = ["translate", paths["translator"], "--input", tmp_path / "in"]
+    with pytest.raises(DataError, match="1 of 5 documents were left out"):
+        call(*arguments, "--output", tmp_path / "whole")
+    last = capsys.readouterr().err.splitlines()[-1]
+    for shards in (2, 20):
+        out = tmp_path / str(shards)
+        call(*arguments, "--output", out, "--shards", shards)
+        names = [path.relative_to(tmp_path / "whole") for path in sorted((tmp_path / "whole").rglob("*.md"))]
+        assert len(names) == 4
+        assert all((out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes() for name in names)
+        assert last in capsys.readouterr().err
+        (rejected,) = [line for path in (out / ".shards").glob("*.rejected.jsonl") for line in path.open()]
+        assert "sub/bad.json" in json.loads(rejected)["reason"]
+    for options, message in (
+        (["--output", tmp_path / "in"], "both input and output"),
+        (["--output", tmp_path / "o", "--join", tmp_path / "j"], "--join writes one file"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            call(*arguments, "--shards", 2, *options)
+
+
+def test_a_column_of_a_table_is_translated(paths: dict[str, Path], tmp_path: Path) -> None:
+    """Catches rows that move against their ids, row groups that depend on the shards, and texts that end the job."""
+    texts = [*SOURCES, "ab\ncd", None, ""]
+    table = pa.table({"n": pa.array(range(41), pa.int16()), "text": texts, "other": [0.5] * 41})
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=5)
+    call(
+        "translate", paths["translator"], "--input", paths["source"], "--max-tokens", 3, "--output", tmp_path / "whole"
+    )
+    arguments = ["translate", paths["translator"], "--input", tmp_path / "in.parquet", "--id-column", "n",
+                 "--max-tokens", 3]  # fmt: skip
+    for shards in (1, 7):
+        joined = tmp_path / f"{shards}.parquet"
+        call(*arguments, "--output", tmp_path / str(shards), "--shards", shards, "--join", joined)
+        assert joined.read_bytes() == (tmp_path / "1.parquet").read_bytes()
+        assert len([*(tmp_path / str(shards)).glob("part-*.parquet")]) == shards
+    rows = parquet.read_table(tmp_path / "7.parquet")
+    assert rows.column_names == ["n", "translation", "confidence"]
+    assert rows.column("n").equals(table.column("n"))
+    assert parquet.ParquetFile(tmp_path / "7.parquet").num_row_groups == 9
+    translations = rows.column("translation").to_pylist()
+    assert translations[:38] == (tmp_path / "whole").read_text().splitlines()
+    assert translations[38].count("\n") == 1
+    assert translations[39:] == [None, ""]
+    (reason,) = [line for path in (tmp_path / "7").glob("*.rejected.jsonl") for line in path.open()]
+    assert json.loads(reason)["line"] == 40
+    assert "row 40: the text is missing" in json.loads(reason)["reason"]
+    for options, message in (
+        (["--text-column", "texts"], "has no column 'texts'; choose from n, text, other"),
+        (["--text-column", "other"], "column 'other' holds double, not texts; name another one"),
+        (["--join", tmp_path / "joined.txt"], "does not end in .parquet"),
+        (["--json"], "are for text, but the input is a table"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=message):
+            call(*arguments, "--output", tmp_path / "other", "--shards", 2, *options)
+    with pytest.raises(ConfigError, match="--id-column is for Parquet files"):
+        call("translate", paths["translator"], "--input", paths["source"], "--id-column", "n")
+    (tmp_path / "in.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="not a Parquet file, damaged or cut short"):
+        call(*arguments, "--output", tmp_path / "damaged", "--shards", 2)
+
+
 def test_equal_parts_have_each_line_once(tmp_path: Path) -> None:
     """Catches a line that is lost, doubled or miscounted between `--shard 1/2` and `2/2`, and parts without lines."""
     path = write_lines(tmp_path / "text", SOURCES)
@@ -192,6 +266,22 @@ def test_equal_parts_have_each_line_once(tmp_path: Path) -> None:
     path.write_bytes(b"ab\n\xff\n")
     with pytest.raises(DataError, match="text, line 2, byte 1"):
         list(lines_of(Shard(2, 2), path, "error")[1])
+
+
+def test_a_full_disk_ends_with_one_line_and_keeps_what_is_done(paths: dict[str, Path], tmp_path: Path) -> None:
+    """Catches a traceback, a part that is half written, and a lease that blocks the next try."""
+    arguments = ["embed", paths["bert"], "--input", paths["source"], "--output", tmp_path / "out", "--shards", 3]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"out/part-00000-of-00003\.jsonl: File too large"):
+            call(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*(tmp_path / "out").glob("part-*")]
+    assert not [*(tmp_path / "out" / "leases").glob("[0-9]*")]
+    call(*arguments)
+    assert len([*(tmp_path / "out").glob("part-*.jsonl")]) == 3
 
 
 def test_an_empty_text_has_an_empty_array(paths: dict[str, Path], tmp_path: Path) -> None:

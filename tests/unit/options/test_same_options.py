@@ -42,7 +42,7 @@ ONLY_FLAGS = {
     "mbr_metric",  # the value of `mbr` in Python, where the beam is the number of samples
     "input", "output", "as", "invalid_utf8", "format", "json", "prefix", "alignment", "attention",  # files and formats
     "min_confidence",  # a mark in the output; Python has the number
-    "shards", "join",  # several processes
+    "shards", "join", "text_column", "id_column",  # several processes
     "dry_run", "all", "fuzzy", "mark",  # documents: arguments of `Translator.translate_file`
     "verbose", "quiet",
 }  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -115,7 +116,12 @@ def test_the_first_worker_decides_for_all(tmp_path: Path, text: Path) -> None:
         job.plan()
         assert job.settings["seed"] == 5
     jobs[1].run(upper(text), Place(), lambda n_lines: None)
-    assert [job.join(tmp_path / "joined", lambda: b"HEAD") for job in jobs] == [True, False]
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"HEAD")
+        jobs[0].write_results(file)
+
+    assert [job.join(tmp_path / "joined", write) for job in jobs] == [True, False]
     assert (tmp_path / "joined").read_bytes() == b"HEAD" + text.read_bytes().upper()
 
 
