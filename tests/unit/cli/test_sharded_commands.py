@@ -1,5 +1,6 @@
 """`--shards` of the commands that score, embed, classify and evaluate."""
 
+import io
 import json
 import resource
 from pathlib import Path
@@ -15,9 +16,12 @@ from serving_engines import write_random_model
 from substitution import substitute
 from transformer.bundle import Bundle, save_bundle
 from transformer.cli.app import make_app
+from transformer.cli.sharded_lines import LineWork, Result
 from transformer.cli.shards import Shard, lines_of
 from transformer.errors import ConfigError, DataError, OutputError
 from transformer.models import family
+from transformer.sharding.job import ShardOutput
+from transformer.sharding.lines import TextFiles
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
 
@@ -282,6 +286,25 @@ def test_a_full_disk_ends_with_one_line_and_keeps_what_is_done(paths: dict[str, 
     assert not [*(tmp_path / "out" / "leases").glob("[0-9]*")]
     call(*arguments)
     assert len([*(tmp_path / "out").glob("part-*.jsonl")]) == 3
+
+
+def test_an_input_that_changes_is_not_cut_short(tmp_path: Path) -> None:
+    """Catches a result with fewer lines than the input had when it was divided."""
+    files = TextFiles([write_lines(tmp_path / "text", ["one", "two"])])
+    (shard,) = files.divide(1)
+    work = LineWork(files, 100, "error").by(lambda n_before, rows: (Result(b"") for _ in rows))
+    work(shard, ShardOutput(io.BytesIO()))
+    write_lines(tmp_path / "text", ["one"])
+    with pytest.raises(DataError, match="text has changed since it was divided"):
+        work(shard, ShardOutput(io.BytesIO()))
+
+
+def test_an_evaluation_without_lines_is_one_error(tmp_path: Path) -> None:
+    """Catches a division by zero where no line can be read."""
+    (tmp_path / "text").write_bytes(b"\xff\n")
+    files = ["--reference", tmp_path / "text", "--translations", tmp_path / "text"]
+    with pytest.raises(DataError, match="nothing to score; give a reference"):
+        call("evaluate", *files, "--output", tmp_path / "out", "--shards", 2)
 
 
 def test_an_empty_text_has_an_empty_array(paths: dict[str, Path], tmp_path: Path) -> None:
