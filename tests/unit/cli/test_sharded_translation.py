@@ -36,7 +36,7 @@ def test_the_first_process_chooses_the_seed(tiny_run: Path, text: Path, tmp_path
     """Catches processes whose samples have other seeds, and that refuse each other's results for that."""
     arguments = ["translate", tiny_run, "--input", text, "--output", tmp_path / "out", "--sample", "--shards", 4]
     assert run(*arguments).returncode == 0
-    seed = json.loads((tmp_path / "out/job.json").read_text())["settings"]["seed"]
+    seed = json.loads((tmp_path / "out/job.json").read_text())["decided"]["seed"]
     part = tmp_path / "out/part-00002-of-00004.txt"
     part.with_suffix(".json").unlink()
     assert run(*arguments, "--join", tmp_path / "joined").returncode == 0
