@@ -254,8 +254,12 @@ class Job:
         """Whether the results of all shards are there."""
         return len(self.finished()) == len(self.shards)
 
+    def has_result(self, index: int) -> bool:
+        """Whether the result of a shard is there: asks for its record by name, which no listing has cached."""
+        return self._entry(index).exists()
+
     def finished(self) -> set[int]:
-        """Returns the shards whose results are there."""
+        """Returns the shards whose results are listed."""
         names = {path.name for path in self.folder.glob("part-*.json")}
         return {shard.index for shard in self.shards if self._entry(shard.index).name in names}
 
@@ -355,6 +359,9 @@ class _ShardLeases:
 
     def finished(self) -> set[int]:
         return self._job.finished()
+
+    def is_finished(self, shard: int) -> bool:
+        return self._job.has_result(shard)
 
     def leased(self) -> set[int]:
         return {int(name) for name in self._job.leases.held() if name.isdecimal()}

@@ -22,7 +22,11 @@ class LeaseStore(Protocol):
     """Access of a scheduler to the leases and results of all workers."""
 
     def finished(self) -> set[int]:
-        """Returns the shards whose results are there."""
+        """Returns the shards whose results are listed; a network share may show a list that is half a minute old."""
+        ...
+
+    def is_finished(self, shard: int) -> bool:
+        """Whether the result of a shard is there now."""
         ...
 
     def leased(self) -> set[int]:

@@ -32,7 +32,7 @@ class Scheduler:
         unavailable = self._store.finished() | self._store.leased()
         for shard in self._order:
             if shard not in unavailable and self._store.acquire(shard):
-                if shard not in self._store.finished():
+                if not self._store.is_finished(shard):
                     return shard
-                self._store.release(shard)  # its worker finished it between the two looks
+                self._store.release(shard)  # another worker finished it since it was listed
         return None

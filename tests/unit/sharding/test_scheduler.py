@@ -16,6 +16,10 @@ class Memory:
         """Implements `LeaseStore.finished`."""
         return set(self.done)
 
+    def is_finished(self, shard: int) -> bool:
+        """Implements `LeaseStore.is_finished`."""
+        return shard in self.done
+
     def leased(self) -> set[int]:
         """Implements `LeaseStore.leased`."""
         return set(self.held)
@@ -54,6 +58,15 @@ def test_a_shard_that_was_finished_meanwhile_is_given_back() -> None:
     store.acquire = acquire  # type: ignore[method-assign]
     assert worker.next() == 1
     assert store.held == {1}
+
+
+def test_a_list_that_is_old_does_not_repeat_a_shard() -> None:
+    """Catches a shard that is done twice because a network share shows an old list of results."""
+    store = Memory()
+    store.done = {0, 1}
+    store.finished = set  # type: ignore[method-assign]
+    assert Scheduler(3, store).next() == 2
+    assert store.held == {2}
 
 
 @pytest.mark.parametrize(
