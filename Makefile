@@ -51,6 +51,7 @@ soak: develop
 
 # Slow checks against other programs and the public package index; it needs the network.
 interop: develop
+	$(PIP) --no-build-isolation --editable '.[interop]'
 	$(PYTEST) -m interop --durations=0
 
 # Wheels and source distributions of the program, with its documentation, and of the models: dist/.

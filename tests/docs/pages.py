@@ -206,6 +206,10 @@ def unknown_words(script: str, known: dict[str, set[str]]) -> list[str]:
                 unknown.append(f"transformer {name}")
             continue
         rest = rest[: rest.index("|")] if "|" in rest else rest
+        if name == "launch" and "--" in rest:
+            launched = rest[rest.index("--") + 1 :]
+            unknown += unknown_words(f"transformer {' '.join(launched)}", known)
+            rest = rest[: rest.index("--")]
         unknown += [
             f"{name} {word}" for word in rest if word.startswith("--") and word.split("=")[0] not in known[name]
         ]

@@ -35,6 +35,7 @@ ARROWS = {
     "storage": {"config"},
     "runtime": {"kernels"},
     "sharding": {"config", "storage", "text"},
+    "launching": set(),
     "tokenizers": {"config", "text"},
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
@@ -63,8 +64,8 @@ ARROWS = {
     },
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "documents", "evaluation", "inspection", "kernels", "models",
-        "options", "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding", "storage",
-        "text", "tokenizers", "training",
+        "launching", "options", "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding",
+        "storage", "text", "tokenizers", "training",
     },
     "__init__": {"errors", "options", "pipelines", "run", "transformer"},
     "__main__": {"cli"},
@@ -156,7 +157,7 @@ COMMANDS = [
     "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "filter",
     "backtranslate", "distill", "score",
     "quantize", "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill",
-    "serve",
+    "serve", "launch",
 ]  # fmt: skip
 SHOW_HELP = """
 import os, sys, traceback

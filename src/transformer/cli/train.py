@@ -187,11 +187,11 @@ def train(
         _print_results(result.folder, result.model, result.progress.best_scores, result.average_scores)
     code = result.interruption.exit_code if result.interruption.requested else 0
     if result.ranks > 1:
-        _end_rank(code, result.is_main)
+        end_rank(code, result.is_main)
     raise typer.Exit(code)
 
 
-def _end_rank(code: int, is_main: bool) -> NoReturn:
+def end_rank(code: int, is_main: bool) -> NoReturn:
     """Ends the process without the shutdown of the interpreter; on failure, the main rank ends first.
 
     During the shutdown, a gloo thread that releases a tensor could abort the process with SIGABRT. The launcher would

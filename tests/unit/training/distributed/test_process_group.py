@@ -73,7 +73,7 @@ def test_the_main_rank_has_the_last_word(
     slept, codes = list[float](), list[int]()
     monkeypatch.setattr(command.time, "sleep", slept.append)
     monkeypatch.setattr(command.os, "_exit", codes.append)
-    command._end_rank(code, is_main)
+    command.end_rank(code, is_main)
     assert (slept, codes) == (naps, [code])
 
 
