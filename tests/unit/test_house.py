@@ -57,7 +57,7 @@ ARROWS = {
     "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage", "style"},
     "run": {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
-        "reporting", "runtime", "storage", "tokenizers", "training", "transformer",
+        "reporting", "runtime", "sharding", "storage", "tokenizers", "training", "transformer",
     },
     "serving": {
         "bundle", "config", "decoding", "documents", "options", "pipelines", "runtime", "storage", "style", "text",
@@ -157,7 +157,7 @@ COMMANDS = [
     "", "train", "prepare", "translate", "evaluate", "info", "demo", "average", "report", "check", "filter",
     "backtranslate", "distill", "score",
     "quantize", "calibrate", "shortlist", "import", "export", "generate", "perplexity", "classify", "embed", "fill",
-    "serve", "launch",
+    "serve", "launch", "preflight",
 ]  # fmt: skip
 SHOW_HELP = """
 import os, sys, traceback

@@ -19,7 +19,7 @@ UsageError: Any = typer.BadParameter.__base__  # base class of all errors in opt
 COMMANDS: Final = (
     "demo", "train", "prepare", "translate", "evaluate", "score", "info", "check", "filter", "backtranslate", "distill",
     "average", "quantize", "calibrate", "shortlist", "generate", "perplexity", "classify", "embed", "fill", "import",
-    "export", "report", "inspect", "plot", "serve", "launch", "recipes", "models", "doctor", "docs",
+    "export", "report", "inspect", "plot", "serve", "launch", "preflight", "recipes", "models", "doctor", "docs",
 )  # fmt: skip
 MODULES: Final = {"import": "import_model", "filter": "filter_corpus"}
 """Each command is a function in a module of the same name, except those that Python has by this name."""

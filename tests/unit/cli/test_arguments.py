@@ -81,7 +81,7 @@ def test_figures_of_a_model_are_json(tiny_run: Path) -> None:
 
 WITH_FIGURES = (
     "info", "perplexity", "quantize", "calibrate", "average", "check", "evaluate", "translate", "score", "generate",
-    "classify", "fill", "embed", "doctor", "models", "recipes",
+    "classify", "fill", "embed", "doctor", "models", "recipes", "preflight",
 )  # fmt: skip
 
 
