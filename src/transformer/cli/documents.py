@@ -1,7 +1,7 @@
 """Documents in `transformer translate`: files whose text is translated in place, one by one or a folder of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +12,7 @@ from transformer.cli.files import check_files, check_new_folder, check_readable
 from transformer.cli.notes import Notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar_beside
+from transformer.cli.verbosity import say
 from transformer.errors import ConfigError, DataError, OutputError
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ class DocumentSettings:
         fuzzy: Whether translations that are to be reviewed are replaced.
         mark: Which machine translations are marked for review; None if it was not given.
         dry_run: Whether segments are only counted.
+        columns: Columns of a table to translate, separated by commas; None if it was not given.
     """
 
     translate_all: bool = False
     fuzzy: bool = False
     mark: Literal["all", "unsure", "none"] | None = None
     dry_run: bool = False
+    columns: str | None = None
 
     def refuse(self) -> None:
         """Checks that no option for documents was given, as the input is text.
@@ -47,7 +50,8 @@ class DocumentSettings:
         Raises:
             ConfigError: One was given.
         """
-        options = {"--all": self.translate_all, "--fuzzy": self.fuzzy, "--mark": self.mark, "--dry-run": self.dry_run}
+        options = {"--all": self.translate_all, "--fuzzy": self.fuzzy, "--mark": self.mark, "--dry-run": self.dry_run,
+                   "--columns": self.columns}  # fmt: skip
         for name, value in options.items():
             if value:
                 raise ConfigError(f"{name} is for documents, but the input is text; leave it out")
@@ -57,6 +61,22 @@ class DocumentSettings:
         from transformer.pipelines.translation.documents import DocumentOptions
 
         return DocumentOptions(not self.translate_all, self.fuzzy, self.mark or "all", min_confidence)
+
+    def chosen(self, documents: "Sequence[DocumentFile]") -> "list[DocumentFile]":
+        """Returns the documents with the chosen columns.
+
+        Raises:
+            ConfigError: Columns were chosen, and no document is a table.
+        """
+        names = [name.strip() for name in (self.columns or "").split(",") if name.strip()]
+        columns = [int(name) if name.isdecimal() else name for name in names]
+        if not columns:
+            return [*documents]
+        has_table = any(file.form.name == "csv" for file in documents)
+        return [
+            replace(file, form=file.form.with_columns(columns)) if file.form.name == "csv" or not has_table else file
+            for file in documents
+        ]
 
 
 def settings_of(
@@ -76,9 +96,17 @@ def settings_of(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="count segments and words of documents, and translate nothing")
     ] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="columns of a table (.csv, .tsv) to translate: names in its first row, or numbers from 1; default: "
+            "those that hold sentences",
+        ),
+    ] = None,
 ) -> DocumentSettings:
     """Builds the settings from the command line."""
-    return DocumentSettings(translate_all, fuzzy, mark, dry_run)
+    return DocumentSettings(translate_all, fuzzy, mark, dry_run, columns)
 
 
 takes_documents = takes("documents", settings_of, "Documents")
@@ -230,6 +258,8 @@ def count_segments(documents: Sequence[DocumentFile], settings: DocumentSettings
         counts = [len(selected), sum(map(count_words, selected)), len(document.segments) - len(selected)]
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
         _print_counts(str(file.path), counts)
+        if document.note:
+            say(f"note: {file.path}: {document.note}")
     if len(documents) > 1:
         _print_counts(f"{len(documents):,} documents", totals)
 
@@ -272,7 +302,8 @@ def translate_documents(
     from transformer.pipelines.translation.documents import DocumentReport, line_translator
 
     total, failures = DocumentReport(), 0
-    with progress_bar_beside(documents[0].output, "lines", _count_lines(documents, options)) as advance:
+    languages = translator.config.source_language, translator.config.target_language
+    with progress_bar_beside(documents[0].output, "lines", _count_lines(documents, options, languages)) as advance:
         translate = line_translator(translator, advance)
         for file in documents:
             try:
@@ -300,6 +331,8 @@ def report_total(total: "DocumentReport", notes: Notes, *, n_documents: int, ver
         n_documents: Number of documents.
         verbose: Whether all problems are named.
     """
+    for note in total.notes:
+        notes.say(note)
     shown = len(total.problems) if verbose else MAX_SHOWN
     for place, problem in total.problems[:shown]:
         notes.say(f"{place}: {problem}")
@@ -340,7 +373,7 @@ def translate_document(
     return translate_file(translator, file.path, file.output, file.form, options, translate)
 
 
-def _count_lines(documents: Sequence[DocumentFile], options: "DocumentOptions") -> int:
+def _count_lines(documents: Sequence[DocumentFile], options: "DocumentOptions", languages: tuple[str, str]) -> int:
     """Returns the number of lines to translate; a document that cannot be read has none."""
     from transformer.documents.formats import read_document
     from transformer.pipelines.translation.documents import pieces_of
@@ -348,7 +381,7 @@ def _count_lines(documents: Sequence[DocumentFile], options: "DocumentOptions") 
     total = 0
     for file in documents:
         try:
-            document = read_document(file.path, file.form)
+            document = read_document(file.path, file.form).in_languages(*languages)
         except DataError:
             continue
         total += sum(len(pieces_of(segment)) for segment in document.segments if options.selects(segment))

@@ -79,8 +79,8 @@ AsOption = Annotated[
     typer.Option(
         "--as",
         help="format of the file: auto (default; by name and content), text (line by line, any file), or that of a "
-        "document, which is translated in place: po, md, json, srt, vtt, html, xliff, xml, docx, odt, pptx, "
-        "properties, strings",
+        "document, which is translated in place: po, md, json, srt, vtt, html, xliff, tmx, android, xml, "
+        "docx, odt, pptx, properties, strings, csv",
     ),
 ]
 OutputOption = Annotated[Path | None, typer.Option("--output", help="file to write; standard output if not given")]
@@ -154,6 +154,7 @@ def translate(
     is_dry = documents.dry_run
     as_kind = columns.kind(input_path, as_kind, in_shards=bool(sharding))
     as_document = find_documents(input_path, output_path, as_kind, are_counted=is_dry) if lines is None else []
+    as_document = documents.chosen(as_document) if as_document else []
     own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
     if as_document:
         line_options = {

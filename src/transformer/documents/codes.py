@@ -92,6 +92,41 @@ class CodedText:
         parts = enumerate(self._pattern().split(translation))
         return [self.codes[part] if number % 2 else part for number, part in parts]
 
+    def aligned(self, parts: Sequence[str | Code], within: str | None = None) -> str | None:
+        """Returns a translation with the stand-ins of the codes that it has in common with this text.
+
+        Args:
+            parts: Texts of the translation and the codes between them, in order.
+            within: Part of the text whose codes the translation has; the default is the whole text.
+
+        Returns:
+            The translation; None if its codes are not those of the text, see `problem`.
+        """
+        if self.has_too_many:
+            return None
+        unused = self.order(self.text if within is None else within)
+        open_pairs: list[str] = []
+        written: list[str] = []
+        for part in parts:
+            if isinstance(part, str):
+                written.append(part)
+                continue
+            alike = [stand_in for stand_in in unused if self.codes[stand_in].source == part.source]
+            closing = [stand_in for stand_in in alike if open_pairs and self.codes[stand_in].pair == open_pairs[-1]]
+            if not alike:
+                return None
+            stand_in = closing[0] if part.kind == "end" and closing else alike[0]
+            code = self.codes[stand_in]
+            if code.kind == "start":
+                open_pairs.append(code.pair)
+            elif code.kind == "end" and closing:
+                open_pairs.pop()
+            unused.remove(stand_in)
+            written.append(stand_in)
+        translation = "".join(written)
+        is_whole = within is None or within == self.text
+        return None if unused or (is_whole and self.problem(translation)) else translation
+
     def order(self, translation: str) -> list[str]:
         """Returns the stand-ins in the order of a translation."""
         return self._pattern().findall(translation) if self.codes else []

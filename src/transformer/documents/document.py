@@ -20,9 +20,12 @@ class Segment:
         source: Text, unescaped, with stand-ins for its inline codes. `\n` is a line end that the translation keeps.
         position: Position in the file, in characters, for messages.
         state: Whether the document has a translation of it; "untranslated" in formats without translations.
-        target: Translation that the document has; empty if none.
+        target: Translation that the document has, with the stand-ins of the source; empty if it has none, or one whose
+            codes are not those of the source.
         check: Function of a translation with stand-ins that describes what this format does not allow; empty if
             nothing.
+        doubt: Function of a translation that may be written that describes why it should be reviewed; empty if it need
+            not be.
     """
 
     source: CodedText
@@ -30,6 +33,7 @@ class Segment:
     state: State = "untranslated"
     target: str = ""
     check: Callable[[str], str] = field(default=lambda translation: "", repr=False, compare=False)
+    doubt: Callable[[str], str] = field(default=lambda translation: "", repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -86,9 +90,25 @@ class Document:
             bytes outside them stay as they were.
         target_language: Language of the translations that it holds, as it says; empty if not known.
         line_of: Function of a position that returns the number of its line, from 1.
+        between: Function of two languages that returns the document of this pair, of a format that may hold more than
+            two; None for other formats.
+        n_obsolete: Number of translations that the document keeps although nothing uses them.
+        note: What a reader should know about how the document was read; empty if nothing.
     """
 
     segments: Sequence[Segment]
     write: Callable[[Sequence[Outcome], Writing], bytes] = field(repr=False)
     target_language: str = ""
     line_of: Callable[[int], int] = field(default=lambda position: position, repr=False)
+    between: "Callable[[str, str], Document] | None" = field(default=None, repr=False)
+    n_obsolete: int = 0
+    note: str = ""
+
+    def in_languages(self, source: str, target: str) -> "Document":
+        """Returns the document with the segments of a pair of languages.
+
+        Args:
+            source: Language of the texts (BCP 47); empty if not known.
+            target: Language of the translations; empty if not known.
+        """
+        return self.between(source, target) if self.between else self

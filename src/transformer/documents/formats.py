@@ -1,7 +1,7 @@
 """The formats of documents, by name, by the end of a file's name, and by content."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,9 @@ class Format:
         name: Name, as in `--as`.
         suffixes: Ends of file names.
         kind: What `document_kind` calls such a file; empty if content does not tell.
-        holds_translations: Whether files hold the translation beside its source.
         module: Module in this package whose function `parse(content, name)` reads a document.
+        holds_translations: Whether files hold the translation beside its source.
+        columns: Columns of a table to translate: numbers, from 1, or names; none to find those with sentences.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Format:
     kind: str
     module: str
     holds_translations: bool = False
+    columns: tuple[int | str, ...] = ()
+
+    @property
+    def is_xml(self) -> bool:
+        """Whether files may be named `.xml`, and their content alone tells the format."""
+        return self.name in ("xliff", "tmx", "android")
 
     def parse(self, content: bytes, name: str) -> Document:
         """Reads a document.
@@ -39,8 +46,18 @@ class Format:
         Raises:
             DataError: It is not of this format.
         """
-        parse: Callable[[bytes, str], Document] = import_module(f"transformer.documents.{self.module}").parse
-        return parse(content, name)
+        parse: Callable[..., Document] = import_module(f"transformer.documents.{self.module}").parse
+        return parse(content, name, self.columns) if self.columns else parse(content, name)
+
+    def with_columns(self, columns: Sequence[int | str]) -> "Format":
+        """Returns the format with a choice of the columns to translate.
+
+        Raises:
+            ConfigError: It has no columns.
+        """
+        if columns and self.name != "csv":
+            raise ConfigError(f"columns are those of tables (csv), but the format is {self.name}; leave out --columns")
+        return replace(self, columns=tuple(columns))
 
 
 FORMATS: Final = (
@@ -51,12 +68,15 @@ FORMATS: Final = (
     Format("vtt", (".vtt",), "a WebVTT file", "subtitles"),
     Format("html", (".html", ".htm", ".xhtml"), "an HTML page", "html"),
     Format("xliff", (".xlf", ".xliff"), "an XLIFF file", "xliff", holds_translations=True),
+    Format("tmx", (".tmx",), "a TMX file", "tmx", holds_translations=True),
+    Format("android", (), "an Android resource file", "android"),
     Format("xml", (".xml",), "an XML file", "xml"),
     Format("docx", (".docx", ".docm", ".dotx"), "a DOCX document", "docx"),
     Format("odt", (".odt", ".ott", ".odp", ".ods"), "an ODT document", "odt"),
     Format("pptx", (".pptx", ".ppsx"), "a PPTX presentation", "pptx"),
     Format("properties", (".properties",), "", "properties"),
     Format("strings", (".strings",), "", "apple_strings"),
+    Format("csv", (".csv", ".tsv"), "", "csv_table"),
 )  # fmt: skip
 """All formats; one whose module is heavy to import is imported when it is used."""
 
@@ -81,10 +101,11 @@ def find_format(path: Path, head: bytes) -> Format | None:
         head: Its first bytes.
     """
     by_name = next((form for form in FORMATS if path.name.lower().endswith(form.suffixes)), None)
-    if by_name is not None:
+    if by_name is not None and by_name.name != "xml":
         return by_name
     kind = document_kind(head)
-    return next((form for form in FORMATS if kind and form.kind == kind), None)
+    by_content = next((form for form in FORMATS if kind and form.kind == kind), None)
+    return by_content if by_name is None or (by_content and by_content.is_xml) else by_name
 
 
 def format_of(path: Path, name: str = "auto") -> Format:

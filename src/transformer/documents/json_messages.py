@@ -16,7 +16,7 @@ from transformer.text.sentences import has_letter
 
 _TOKEN: Final = regex.compile(r"\"(?:[^\"\\]|\\.)*+\"|[{}\[\]:,]")
 _ESCAPE: Final = regex.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.")
-_NO_TEXT: Final = regex.compile(r"[\w.#/\\:@+-]*[._/\\#:@\d][\w.#/\\:@+-]*|(?:https?://|mailto:)\S*")
+NO_TEXT: Final = regex.compile(r"[\w.#/\\:@+-]*[._/\\#:@\d][\w.#/\\:@+-]*|(?:https?://|mailto:)\S*")
 """Strings that are names, colours, numbers, paths or addresses."""
 _KEPT_KEY: Final = regex.compile(r"[@$]")
 """Beginning of keys whose values are not messages: `@key` of ARB files, `$schema`."""
@@ -120,7 +120,7 @@ def _strings(file: TextFile) -> Iterator[tuple[int, str]]:
 def _may_be_text(literal: str) -> bool:
     """Whether a string may be a message: it has a letter and is not a name, a path or an address."""
     text: str = json.loads(literal, strict=False)
-    has_text = has_letter(text) and _NO_TEXT.fullmatch(text) is None
+    has_text = has_letter(text) and NO_TEXT.fullmatch(text) is None
     return has_text and not regex.search(r"[\ud800-\udfff]", text)
 
 

@@ -15,6 +15,8 @@ _CONVENTIONAL: Final = {
     **dict.fromkeys(("fr", "pt_BR"), (2, "(n > 1)")),
 }
 """Forms that gettext uses where Unicode CLDR has a form of its own for millions."""
+CATEGORIES: Final = ("zero", "one", "two", "few", "many", "other")
+"""Names of plural forms in Unicode CLDR."""
 SAMPLE: Final = 200
 """Numbers below this one show which of them share a form."""
 
@@ -68,3 +70,20 @@ def plural_forms(language: str) -> PluralForms | None:
         if name in table:
             return PluralForms(*table[name])
     return None
+
+
+def plural_categories(language: str) -> frozenset[str]:
+    """Returns the names of the plural forms of a language (BCP 47), e.g. `one` and `other`; none if it is not known.
+
+    Source: Unicode CLDR as babel has it.
+    """
+    from babel import Locale, UnknownLocaleError
+
+    tag = (parse_language(language) or "").partition("-")[0]
+    try:
+        tags = Locale.parse(tag).plural_form.tags if tag else None
+    except (UnknownLocaleError, ValueError):
+        tags = None
+    if tags is None:
+        return frozenset()
+    return frozenset({*tags, "other"} - ({"many"} if tag in _CONVENTIONAL else set()))

@@ -25,6 +25,7 @@ from transformer.documents.po_strings import Layout, infer_width, layout_like
 from transformer.documents.text_file import Edit, TextFile, read_text_file
 
 _CHARSET: Final = regex.compile(rb"Content-Type:[^\"\n]{0,200}charset=([\w.:-]++)")
+_OBSOLETE: Final = regex.compile(r"^[ \t]*+#~[ \t]*+msgid(?=[ \t\"])", regex.MULTILINE)
 _HEAD_BYTES: Final = 1 << 16
 REFUSED: Final = "# not translated by the program: "
 """Comment of the entries that were left untranslated, before the reason."""
@@ -69,18 +70,47 @@ class Message:
         """Returns a form with its placeholders, numbered if their order changed."""
         codes = self.segment.source
         escape = SYNTAXES[self.syntax].escape if self.syntax else str
-        codes = self.segment.source
-        before, after = codes.order(source), codes.order(translation)
-        if before != after and self.syntax in POSITIONAL:
-            places = {stand_in: place for place, stand_in in enumerate(before, start=1)}
-            changed = {
-                stand_in: replace(code, source=numbered(code.source, places.get(stand_in, 0)))
-                if is_sequential(code.source)
-                else code
-                for stand_in, code in codes.codes.items()
-            }
-            codes = CodedText(codes.text, changed)
+        if codes.order(source) != codes.order(translation) and self.syntax in POSITIONAL:
+            codes = _numbered_codes(codes, source)
         return codes.restore(translation, escape)
+
+    def read(self, forms: PluralForms | None) -> str:
+        """Returns the translation that the file has, with stand-ins, see `Segment.target`.
+
+        Args:
+            forms: Plural forms of the file; None if they are not known.
+        """
+        targets = [target.text for target in self.entry.targets]
+        one = min(forms.singular[0] if forms else 0, len(targets) - 1)
+        texts = [targets[one], targets[-1]] if self.has_plural else targets[:1]
+        pairs = zip(self.split(self.segment.text), texts, strict=True)
+        aligned = [self._align(source, text) if text else None for source, text in pairs]
+        has_lines = not self.has_plural or all(map(_have_equal_lines, self.split(self.segment.text), texts))
+        return "\n".join(filter(None, aligned)) if all(aligned) and has_lines else ""
+
+    def _align(self, source: str, translation: str) -> str | None:
+        codes = self.segment.source
+        parts = SYNTAXES[self.syntax].parts(translation) if self.syntax else [translation]
+        aligned = codes.aligned(parts, source)
+        if aligned is None and self.syntax in POSITIONAL:
+            aligned = _numbered_codes(codes, source).aligned(parts, source)
+        return aligned
+
+
+def _have_equal_lines(text: str, other: str) -> bool:
+    return text.count("\n") == other.count("\n")
+
+
+def _numbered_codes(codes: CodedText, source: str) -> CodedText:
+    """Returns a text whose placeholders in a part of it are numbered (`%1$s`) if they have neither number nor name."""
+    places = {stand_in: place for place, stand_in in enumerate(codes.order(source), start=1)}
+    changed = {
+        stand_in: replace(code, source=numbered(code.source, places.get(stand_in, 0)))
+        if is_sequential(code.source)
+        else code
+        for stand_in, code in codes.codes.items()
+    }
+    return CodedText(codes.text, changed)
 
 
 def parse(content: bytes, name: str) -> Document:
@@ -94,12 +124,13 @@ def parse(content: bytes, name: str) -> Document:
     file = read_text_file(content, name, "" if declared.upper() == "CHARSET" else declared)
     entries = [*scan_entries(file)]
     header = Header.of(next((entry for entry in entries if _is_header(entry)), None))
-    messages = [_message(file, entry) for entry in entries if entry.targets and not _is_header(entry)]
+    messages = [_message(file, entry, header) for entry in entries if entry.targets and not _is_header(entry)]
     return Document(
         [message.segment for message in messages],
         partial(_write, file, header, messages),
         target_language=header.language,
         line_of=file.line_of,
+        n_obsolete=len(_OBSOLETE.findall(file.text)),
     )
 
 
@@ -107,7 +138,7 @@ def _is_header(entry: Entry) -> bool:
     return "msgctxt" not in entry.fields and "msgid" in entry.fields and not entry.fields["msgid"].text
 
 
-def _message(file: TextFile, entry: Entry) -> Message:
+def _message(file: TextFile, entry: Entry, header: Header) -> Message:
     flags = tuple(entry.flags(file))
     texts = [entry.fields[keyword].text for keyword in ("msgid", "msgid_plural") if keyword in entry.fields]
     syntax = syntax_of(flags, texts)
@@ -119,9 +150,10 @@ def _message(file: TextFile, entry: Entry) -> Message:
     state: State = "untranslated" if not all(targets) else "fuzzy" if "fuzzy" in flags else "translated"
     n_lines = texts[0].count("\n") + 1
     source = coded_text(parts)
-    segment = Segment(source, entry.keywords, state, targets[0])
+    segment = Segment(source, entry.keywords, state)
     message = Message(entry, flags, segment, syntax, n_lines)
-    return replace(message, segment=replace(segment, check=partial(_problem, file, message)))
+    target = message.read(header.forms)
+    return replace(message, segment=replace(segment, target=target, check=partial(_problem, file, message)))
 
 
 def _problem(file: TextFile, message: Message, translation: str) -> str:

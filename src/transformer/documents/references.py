@@ -10,10 +10,19 @@ import regex
 
 from transformer.text.markup import unescape
 
-_PART: Final = regex.compile(
+_PART: Final = (
     r"(?P<space>[ \t\r\n\f]++)|(?P<reference>&(?:\#[0-9]++|\#[xX][0-9A-Fa-f]++|[A-Za-z][A-Za-z0-9]{0,40}+);?)"
-    r"|(?P<broken><(?=[A-Za-z/!?])[^<>]*+>?|\{%[^%]*+%\})|[^ \t\r\n\f&<{]++|[&<{]"
+    r"|(?P<broken><(?=[A-Za-z/!?])[^<>]*+>?|\{%[^%]*+%\})|(?P<escape>ESCAPE)|[^ \t\r\n\f&<{STOPS]++|[&<{STOPS]"
 )
+_PARTS: Final = {
+    False: regex.compile(_PART.replace("ESCAPE", "(?!)").replace("STOPS", "")),
+    True: regex.compile(
+        _PART.replace("ESCAPE", r"\\(?:u[0-9a-fA-F]{4}|[^\r\nu])").replace("STOPS", r"\\\""), regex.DOTALL
+    ),
+}
+"""Parts of a text, by whether it has escapes with backslashes."""
+_BACKSLASHES: Final = {"\n": "\\n", "'": "\\'", '"': '\\"', "\\": "\\\\"}
+"""Escapes of resources of Android."""
 _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 _SPACES: Final = regex.compile(r"[ \t\r\n\f]++")
 _MAX_WORD: Final = 64
@@ -21,19 +30,26 @@ _MAX_WORD: Final = 64
 
 @dataclass(frozen=True)
 class Reading:
-    """Rules by which a text between tags is written.
+    r"""Rules by which a text between tags is written.
 
     Attributes:
         keeps_spaces: Whether white space is shown as it is; otherwise a run of it is one space.
         has_references: Whether `&amp;` stands for a character, unlike in CDATA sections.
         escaped: Characters that are always written as references, unless the source has them as they are.
         needs_semicolon: Whether a reference ends in a semicolon, as in XML.
+        has_backslashes: Whether `\'`, `\n` or `\u00e9` stand for characters, as in resources of Android.
     """
 
     keeps_spaces: bool = False
     has_references: bool = True
     escaped: str = "&<>"
     needs_semicolon: bool = False
+    has_backslashes: bool = False
+
+    def escape(self, character: str) -> str:
+        """Returns a character as it is written where it has a meaning of its own."""
+        forms = _ESCAPES | _BACKSLASHES if self.has_backslashes else _ESCAPES
+        return forms.get(character, character)
 
 
 @dataclass(frozen=True)
@@ -59,7 +75,7 @@ class Spelling:
         Characters that occur as often as in the source are written one by one as there, others in the most frequent
         way. Lines are broken as in the source.
         """
-        if not self.reading.has_references:
+        if not (self.reading.has_references or self.reading.has_backslashes):
             return [*texts]
         special = {*self.characters, *self.reading.escaped}
         pattern = regex.compile(f"[{regex.escape(''.join(sorted(special)), special_only=False)}]") if special else None
@@ -77,7 +93,7 @@ class Spelling:
 
         def spelled(match: "regex.Match[str]") -> str:
             character = match[0]
-            escape = _ESCAPES.get(character, character)
+            escape = self.reading.escape(character)
             if character not in remaining:
                 return usual.get(character, escape) if character not in self.reading.escaped else escape
             spelling = next(remaining[character])
@@ -116,7 +132,7 @@ class Spelling:
 
     def _encodable(self, text: str) -> str:
         """Writes characters that the encoding lacks as references."""
-        if not self.unencodable(text):
+        if not self.unencodable(text) or not self.reading.has_references:
             return text
         return "".join(f"&#{ord(letter)};" if self.unencodable(letter) else letter for letter in text)
 
@@ -140,19 +156,21 @@ def read_text(source: str, reading: Reading, spelling: Spelling) -> Iterator[tup
         reading: How it is written.
         spelling: Receives the spellings of characters. It has an empty list for each that `referenced` returns.
     """
-    if not reading.has_references:
+    if not (reading.has_references or reading.has_backslashes):
         yield source, source
         return
     characters = {*spelling.characters, *reading.escaped}
     text, raw = list[str](), list[str]()
-    for match in _PART.finditer(source):
+    for match in _PARTS[reading.has_backslashes].finditer(source):
         part = match[0]
         if match["space"]:
             if not reading.keeps_spaces:
                 spelling.spaces.append(part)
+            elif "\n" in spelling.characters:
+                spelling.characters["\n"] += ["\n"] * part.count("\n")
             text.append(part if reading.keeps_spaces else " ")
-        elif match["reference"] or match["broken"]:
-            character = _character(part, reading) if match["reference"] else None
+        elif _has_meaning(match, reading):
+            character = _character(part, reading) if match["reference"] or match["escape"] else None
             if character is None:
                 if text:
                     yield "".join(text), "".join(raw)
@@ -174,17 +192,26 @@ def read_text(source: str, reading: Reading, spelling: Spelling) -> Iterator[tup
         yield "".join(text), "".join(raw)
 
 
+def _has_meaning(match: "regex.Match[str]", reading: Reading) -> bool:
+    """Whether a part of a text is not read as it is written."""
+    is_markup = match["reference"] or match["broken"] or (match[0] == '"' and reading.has_backslashes)
+    return bool(match["escape"] or (is_markup and reading.has_references))
+
+
 def referenced(source: str, reading: Reading) -> set[str]:
     """Returns the characters to which a text has references."""
-    if "&" not in source or not reading.has_references:
+    if not ("&" in source and reading.has_references) and not ("\\" in source and reading.has_backslashes):
         return set()
-    references = (match["reference"] for match in _PART.finditer(source) if match["reference"])
+    matches = _PARTS[reading.has_backslashes].finditer(source)
+    references = [match[0] for match in matches if match["escape"] or (match["reference"] and reading.has_references)]
     characters = {_character(reference, reading) for reference in references}
     return {character for character in characters if character is not None and len(character) == 1}
 
 
 def _character(reference: str, reading: Reading) -> str | None:
-    """Returns the character of a reference; the reference itself if it is text, None if it stays as it is."""
+    """Returns the character of a reference or an escape; the reference if it is text, None if it stays as it is."""
+    if reference.startswith("\\"):
+        return _escaped_character(reference)
     if reading.needs_semicolon and not reference.endswith(";"):
         return reference
     character = unescape(reference)
@@ -192,5 +219,17 @@ def _character(reference: str, reading: Reading) -> str | None:
         return None if reading.needs_semicolon else reference
     if len(character) != 1 or character == "\ufffd" or character in " \t\r\n\f":
         return None
-    is_opaque = (character.isascii() and character.isalnum()) or category(character) in ("Cc", "Cs", "Cn", "Co")
-    return None if is_opaque else character
+    return None if _is_opaque(character) else character
+
+
+def _is_opaque(character: str) -> bool:
+    """Whether somebody had a reason to write a character as a reference, which the translation keeps as a code."""
+    return (character.isascii() and character.isalnum()) or category(character) in ("Cc", "Cs", "Cn", "Co")
+
+
+def _escaped_character(escape: str) -> str | None:
+    """Returns the character of an escape with a backslash; None if it stays as it is."""
+    if escape[1] == "u":
+        character = chr(int(escape[2:], 16))
+        return None if character.isspace() or _is_opaque(character) else character
+    return "\n" if escape[1] == "n" else escape[1] if escape[1] in "'\"\\@?" else None

@@ -1,22 +1,53 @@
-"""Inline elements of XLIFF 1.2 and 2.x: those in pairs, and those whose contents stay."""
+"""Inline elements of XLIFF 1.2 and 2.x and TMX: those in pairs, and those whose contents stay."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from transformer.documents.attributes import attribute_of
-from transformer.documents.passages import Piece
+from transformer.documents.passages import Passage, Piece, read_passage
+from transformer.documents.xml import SPACED_TEXT, TEXT
+from transformer.documents.xml_elements import Element, XmlFile
 from transformer.documents.xml_scanner import CDATA, local_name
-from transformer.text.markup import Token, matching_tags
+from transformer.text.markup import Token, matching_tags, unescape
+from transformer.text.sentences import has_letter
 
-_WHOLE: Final = frozenset(["ph", "it", "bpt", "ept", "data"])
+_WHOLE: Final = frozenset(["ph", "it", "bpt", "ept", "ut", "data"])
 """Elements whose contents are codes of the original format."""
 _STARTS: Final = frozenset(["bpt", "bx", "sc", "sm"])
 _ENDS: Final = frozenset(["ept", "ex", "ec", "em"])
-_KEYS: Final = {"bpt": ("rid", "id"), "bx": ("rid", "id"), "sc": ("id",), "sm": ("id",)}
-_END_KEYS: Final = {"ept": ("rid", "id"), "ex": ("rid", "id"), "ec": ("startref", "id"), "em": ("startref",)}
+_KEYS: Final = {"bpt": ("rid", "id", "i"), "bx": ("rid", "id"), "sc": ("id",), "sm": ("id",)}
+_END_KEYS: Final = {"ept": ("rid", "id", "i"), "ex": ("rid", "id"), "ec": ("startref", "id"), "em": ("startref",)}
 
 
-def content_pieces(tokens: Sequence[Token], start: int) -> list[Piece]:
+def read_content(xml: XmlFile, element: Element) -> Passage | None:
+    """Returns the text of a `source` or the like with its codes; None if it has no letter outside of codes."""
+    pieces = _content_pieces(xml.content(element), xml.edges[element.first + 1])
+    if not pieces:
+        return None
+    passage = read_passage(xml.file, pieces, SPACED_TEXT if element.shows_spaces else TEXT)
+    return passage if passage.has_letters else None
+
+
+def has_text(xml: XmlFile, element: Element) -> bool:
+    """Whether an element has a letter, of a code if nowhere else."""
+    return any(has_letter(unescape(token.source)) for token in xml.content(element) if token.kind == "text")
+
+
+def aligned_content(xml: XmlFile, passage: Passage, target: Element | None) -> str:
+    """Returns the text of a translation with the stand-ins of its source; empty if there is none, or with other codes.
+
+    Args:
+        xml: The file.
+        passage: Text of the source.
+        target: Element of the translation; None if there is none.
+    """
+    translated = read_content(xml, target) if target else None
+    if translated is None:
+        return ""
+    return passage.source.aligned(translated.source.split(translated.source.text)) or ""
+
+
+def _content_pieces(tokens: Sequence[Token], start: int) -> list[Piece]:
     """Returns the pieces of the content of a `source`; none if it has no text outside of codes.
 
     Args:

@@ -55,15 +55,19 @@ def _blocks(file: TextFile, tokens: Sequence[Token], markup: Markup) -> Iterator
 
 def _block(file: TextFile, block: Sequence[Token], start: int, reading: Reading) -> Iterator[Passage]:
     """Yields the passage of a block: its text, or that of the one CDATA section that it has instead."""
-    pieces = block_pieces(block, start)
-    if pieces:
+    if pieces := block_pieces(block, start):
         yield read_passage(file, pieces, reading)
-        return
+    elif section := section_piece(block, start):
+        yield read_passage(file, [section], Reading(has_references=False))
+
+
+def section_piece(block: Sequence[Token], start: int) -> Piece | None:
+    """Returns the text of the only CDATA section of a block; None if it has none or several."""
     sections = [item for item in positioned(block) if item[0].source.startswith(CDATA[0])]
-    if len(sections) == 1:
-        token, position = sections[0]
-        begin, end = start + position + len(CDATA[0]), start + position + len(token.source) - len(CDATA[1])
-        yield read_passage(file, [Piece(begin, end, "text")], Reading(has_references=False))
+    if len(sections) != 1:
+        return None
+    token, position = sections[0]
+    return Piece(start + position + len(CDATA[0]), start + position + len(token.source) - len(CDATA[1]), "text")
 
 
 def _language_edits(tokens: Sequence[Token], language: str) -> list[Edit]:

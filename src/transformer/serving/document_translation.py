@@ -126,7 +126,8 @@ class DocumentJob:
     def _read(self) -> tuple[Document, str]:
         """Returns the document and the beginning of its text."""
         request = self.request
-        document = request.form.parse(request.content, request.name)
+        source, target = parse_language(request.source) or "", parse_language(request.target) or ""
+        document = request.form.parse(request.content, request.name).in_languages(source, target)
         lines = [line for segment in document.segments if request.choice.selects(segment)
                  for line in pieces_of(segment)]  # fmt: skip
         n_characters = sum(map(len, lines))

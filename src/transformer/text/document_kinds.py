@@ -42,6 +42,13 @@ _TEXTS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (
     (_has(rb'^msgid ".*\n(?:(?:msgid_plural )?".*\n)*msgstr(?:\[0\])? "'), "a PO file"),
     (_has(rb"\A\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<xliff[\s>]", re.DOTALL), "an XLIFF file"),
     (_has(rb"\A\s*(?:<\?xml[^>]*>\s*)?(?:<!DOCTYPE tmx[^>]*>\s*)?<tmx[\s>]"), "a TMX file"),
+    (
+        _has(
+            rb"\A\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<resources[\s>].*?<(?:string|plurals|string-array)[\s>]",
+            re.DOTALL,
+        ),
+        "an Android resource file",
+    ),
     (_has(rb"\A\s*(?:<!--.*?-->\s*)*(?:<!doctype html|<html[\s>])", re.IGNORECASE | re.DOTALL), "an HTML page"),
     (_has(rb"\A\s*<\?xml "), "an XML file"),
     (_has(rb"\AWEBVTT(?:[ \t].*)?\r?$"), "a WebVTT file"),

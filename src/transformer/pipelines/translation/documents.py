@@ -81,6 +81,7 @@ class DocumentReport:
         words: Number of words of the segments that were to be translated.
         problems: Place and reason of unsure translations and refused segments, in order.
         reasons: Number of segments by reason.
+        notes: What a reader should know about how documents were read.
     """
 
     documents: int = 0
@@ -91,6 +92,7 @@ class DocumentReport:
     words: int = 0
     problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     reasons: Counter[str] = field(default_factory=Counter[str])
+    notes: list[str] = field(default_factory=list[str])
 
     def add(self, other: "DocumentReport") -> None:
         """Adds the counts of another report."""
@@ -98,6 +100,7 @@ class DocumentReport:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.problems += other.problems[: MAX_PROBLEMS - len(self.problems)]
         self.reasons += other.reasons
+        self.notes += other.notes
 
     def __str__(self) -> str:
         """Returns the counts on one line."""
@@ -133,9 +136,11 @@ class DocumentTranslator:
         Raises:
             DataError: The document holds translations to another language, some of which would be kept.
         """
+        document = document.in_languages(*self.languages)
         self._check_language(document, name)
         selected = [index for index, segment in enumerate(document.segments) if self.options.selects(segment)]
         report = DocumentReport(1, kept=len(document.segments) - len(selected))
+        report.notes += [f"{name}: {document.note}"] if document.note else []
         outcomes = [KEPT] * len(document.segments)
         segments = [document.segments[index] for index in selected]
         for index, outcome in zip(selected, self._outcomes(segments), strict=True):
@@ -164,7 +169,8 @@ class DocumentTranslator:
             if problem := self.problem(segment, text):
                 yield Outcome(None, problem)
                 continue
-            yield Outcome(text, next(filter(None, map(self._doubt, translated)), ""))
+            doubts = (*map(self._doubt, translated), segment.doubt(text))
+            yield Outcome(text, next(filter(None, doubts), ""))
 
     def _doubt(self, translation: Translation) -> str:
         """Describes why a translation is unsure; empty if it is not."""

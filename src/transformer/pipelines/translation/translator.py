@@ -251,7 +251,13 @@ class Translator:
         return self.finish(pending, done)
 
     def translate_file(
-        self, path: Path | str, output: Path | str, form: str = "auto", **options: Unpack[documents.DocumentArguments]
+        self,
+        path: Path | str,
+        output: Path | str,
+        form: str = "auto",
+        *,
+        columns: Sequence[int | str] = (),
+        **options: Unpack[documents.DocumentArguments],
     ) -> documents.DocumentReport:
         """Translates the text of a document in place, and writes the document to another file, whole or not at all.
 
@@ -259,13 +265,15 @@ class Translator:
             path: Document.
             output: File to write; it may be the document if the format holds the source beside the translation.
             form: Name of the format, e.g. "po"; "auto" tells it by name and content.
+            columns: Columns of a table to translate: numbers, from 1, or names; by default those with sentences.
             **options: Fields of `DocumentOptions`, e.g. `mark="none"`.
 
         Raises:
+            ConfigError: The name of the format is unknown, or columns are given and it is no table.
             DataError: The document cannot be read, or is not of a known format.
             OutputError: The output cannot be written.
         """
-        chosen = format_of(Path(path), form), documents.DocumentOptions(**options)
+        chosen = format_of(Path(path), form).with_columns(columns), documents.DocumentOptions(**options)
         return documents.translate_file(self, Path(path), Path(output), *chosen)
 
     def begin(
