@@ -39,7 +39,7 @@ ARROWS = {
     "tokenizers": {"config", "text"},
     "inference": {"blocks", "kernels"},
     "models": {"blocks", "config", "text", "tokenizers", "transformer"},
-    "data": {"config", "interfaces", "runtime", "storage", "text", "tokenizers"},
+    "data": {"config", "documents", "interfaces", "runtime", "storage", "text", "tokenizers"},
     "decoding": {"blocks", "interfaces", "kernels", "options", "runtime", "storage", "tokenizers"},
     "bundle": {"config", "inference", "kernels", "models", "storage", "text", "tokenizers"},
     "training": {

@@ -104,13 +104,17 @@ def two_texts(corpus: "Corpus", files: Sequence[Path]) -> Generator[tuple[Path, 
         yield files[0], files[1]
         return
     from transformer.data.inputs import read_files
+    from transformer.data.readers import PairCounts
 
+    counts = PairCounts()
     with TemporaryDirectory(prefix="transformer-check-") as folder:
         source, target = (Path(folder) / f"{files[0].name} ({side})" for side in ("source", "target"))
         with open_output(source) as first, open_output(target) as second:
-            for pair in read_files(_training_files(corpus)):
+            for pair in read_files(_training_files(corpus), counts):
                 for side, text in zip((first, second), pair, strict=True):
                     side.write(f"{text}\n".encode())
+        if counts.left_out:
+            say(f"note: pairs left out: {counts.describe_left_out()}")
         say(f"note: line n of the report is pair n of {', '.join(map(str, files))}")
         yield source, target
 

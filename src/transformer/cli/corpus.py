@@ -103,7 +103,9 @@ def corpus_of(
     target: Annotated[str | None, typer.Option(help="its translation, aligned line by line")] = None,
     pairs: Annotated[
         str | None,
-        typer.Option(help="file with both sides: .tsv, .csv, .jsonl, .parquet or .tmx, or trees: .trees or .mrg"),
+        typer.Option(
+            help="file with both sides: .tsv, .csv, .jsonl, .parquet, .tmx, .po or .xliff, or trees: .trees or .mrg"
+        ),
     ] = None,
     languages: Annotated[
         str | None, typer.Option(help="source and target language to select from a .tmx file, e.g. en,de")

@@ -236,12 +236,16 @@ def _read(
     Raises:
         DataError: The files have different numbers of lines.
     """
-    from transformer.data.readers import raise_unequal_lines, read_side
+    from transformer.data.readers import PairCounts, raise_unequal_lines, read_side
     from transformer.evaluation.comparison import EvaluationSet, System
 
     @cache
     def read(path: Path, side: Literal[0, 1] = 1) -> list[str]:
-        return read_side(path, side, invalid)
+        counts = PairCounts()
+        lines = read_side(path, side, invalid, counts=counts)
+        if counts.left_out:
+            say(f"note: {path}: pairs left out: {counts.describe_left_out()}")
+        return lines
 
     sources = None if source is None else read(source, 0)
     n_lines = len(read(references[0]) if sources is None else sources)

@@ -68,8 +68,8 @@ class DataConfig(TaskConfig):
     )
     pairs: Pairs | None = Field(
         default=None,
-        description="file of sentence pairs (.tsv, .csv, .jsonl, .parquet, .tmx) or of trees (.trees, .mrg), or a list "
-        "of files; or tables [[data.pairs]], one for each direction of a model of several languages",
+        description="file of sentence pairs (.tsv, .csv, .jsonl, .parquet, .tmx, .po, .xliff) or of trees (.trees, "
+        ".mrg), or a list of files; or tables [[data.pairs]], one for each direction of a model of several languages",
     )
     temperature: float | None = Field(
         default=None,
@@ -234,7 +234,7 @@ class DataConfig(TaskConfig):
         return self
 
 
-FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".csv", ".trees", ".mrg")
+FILE_FORMATS = (".tsv", ".jsonl", ".parquet", ".tmx", ".po", ".xlf", ".xliff", ".csv", ".trees", ".mrg")
 
 
 def file_format(path: str) -> str:

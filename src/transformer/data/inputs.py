@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer.data.config import DataConfig, file_format
+from transformer.data.documents import is_bilingual
 from transformer.data.language_pairs import NO_DIRECTION, Direction
 from transformer.data.readers import Pair, PairCounts, read_pairs
 from transformer.data.tables import read_csv, read_jsonl, read_parquet, read_tsv
@@ -63,7 +64,7 @@ class CorpusFile:
         names = settings.languages or ("source", "target")
         if suffix == ".tmx":  # whose languages are given
             return read_tmx(path, names, counts, settings.invalid_utf8)
-        if is_treebank(path):
+        if is_treebank(path) or is_bilingual(path):
             return read_pairs(path, path, counts, settings.invalid_utf8)
         if suffix == ".tsv":
             return read_tsv(path, settings.columns, counts, settings.invalid_utf8, languages=True)

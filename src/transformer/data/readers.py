@@ -1,11 +1,13 @@
 """Readers of parallel text files, and of trees with their words."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal, NoReturn
 
+from transformer.data.documents import is_bilingual, read_document_pairs
 from transformer.errors import DataError
 from transformer.text.lines import MAX_LINE_CHARACTERS, Invalid, LineCounts, Overlong, is_overlong, read_lines
 from transformer.text.trees import is_treebank, read_trees
@@ -26,6 +28,7 @@ class PairCounts:
         headers: Number of first rows that name two languages or sides; they are headers.
         too_long: Number of pairs left out because a text is too long for a tokenizer.
         damaged: Number of pairs left out because a text holds a character that its format does not allow.
+        unused: Number of translations of documents that are not used, by reason.
     """
 
     source: LineCounts = field(default_factory=LineCounts)
@@ -34,17 +37,19 @@ class PairCounts:
     headers: int = 0
     too_long: int = 0
     damaged: int = 0
+    unused: Counter[str] = field(default_factory=Counter[str])
 
     @property
     def left_out(self) -> int:
         """Number of pairs that the readers left out."""
-        return self.too_long + self.damaged
+        return self.too_long + self.damaged + self.unused.total()
 
     def describe_left_out(self) -> str:
         """Describes why pairs were left out."""
         reasons = {
             f"longer than {MAX_LINE_CHARACTERS:,} characters": self.too_long,
             "with a character that XML does not allow": self.damaged,
+            **self.unused,
         }
         return ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
 
@@ -54,6 +59,7 @@ class PairCounts:
         self.headers += other.headers
         self.too_long += other.too_long
         self.damaged += other.damaged
+        self.unused += other.unused
         for total, counts in ((self.source, other.source), (self.target, other.target)):
             total.lines += counts.lines
             total.carriage_returns += counts.carriage_returns
@@ -82,9 +88,13 @@ def read_all_pairs(
 ) -> Iterator[Pair]:
     """Same as `read_pairs`, but also yields the pairs with an overlong line, which is cut, see `decode_lines`.
 
-    Of a file of trees, which is both source and target, yields the words and the symbols of each tree.
+    Of a file that is both source and target, yields the words and the symbols of each tree, or the translations of a
+    document (PO, XLIFF) with their sources.
     """
     counts = counts if counts is not None else PairCounts()
+    if source == target and is_bilingual(source):
+        yield from read_document_pairs(source, counts.unused)
+        return
     if source == target and is_treebank(source):
         yield from read_trees(read_lines(source, counts.source, invalid), str(source))
         return
@@ -100,10 +110,16 @@ def read_all_pairs(
         raise DataError(f"{source} and {target} are empty; give text files with one sentence a line")
 
 
-def read_side(path: Path, side: Side, invalid: Invalid = "error", overlong: Overlong = "error") -> list[str]:
-    """Returns the lines of one side of a test set: those of a text file, or the words or symbols of a file of trees."""
-    if is_treebank(path):
-        return [pair[side] for pair in read_all_pairs(path, path, invalid=invalid)]
+def read_side(
+    path: Path,
+    side: Side,
+    invalid: Invalid = "error",
+    overlong: Overlong = "error",
+    counts: PairCounts | None = None,
+) -> list[str]:
+    """Returns the lines of one side of a test set: of a text file, or one side of a file of trees or translations."""
+    if is_treebank(path) or is_bilingual(path):
+        return [pair[side] for pair in read_all_pairs(path, path, counts, invalid)]
     return list(read_lines(path, invalid=invalid, overlong=overlong))
 
 

@@ -95,7 +95,7 @@ class DataReport:
     def add_reader_counts(self, counts: PairCounts) -> None:
         """Adds the counts of the readers, which leave some pairs out."""
         self.read += counts.left_out
-        for reason, count in ((TOO_LONG, counts.too_long), (DAMAGED, counts.damaged)):
+        for reason, count in ((TOO_LONG, counts.too_long), (DAMAGED, counts.damaged), *counts.unused.items()):
             if count:
                 self.dropped[reason] += count
         self.carriage_returns += counts.source.carriage_returns + counts.target.carriage_returns
