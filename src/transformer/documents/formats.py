@@ -79,6 +79,8 @@ FORMATS: Final = (
     Format("csv", (".csv", ".tsv"), "", "csv_table"),
 )  # fmt: skip
 """All formats; one whose module is heavy to import is imported when it is used."""
+PLAIN_TEXT: Final = Format("txt", (".txt",), "", "plain_text")
+"""Plain text, for those who send it as a file; the command line translates it without a document."""
 
 
 def format_named(name: str) -> Format:

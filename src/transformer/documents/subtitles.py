@@ -17,6 +17,8 @@ from transformer.text.markup import unescape
 
 MAX_LINE: Final = 42
 """Usual maximum number of characters of a line; a file whose lines are longer keeps its own maximum."""
+MAX_SPEED: Final = 20
+"""Usual maximum number of characters that are read in a second; a cue that was faster keeps its own speed."""
 _TAG: Final = regex.compile(r"</?(?P<name>[a-z]+|(?=[\d:.]))[^<>\n]*>|\{\\[^{}\n]*\}", regex.IGNORECASE)
 _ENTITY: Final = regex.compile(r"&(?:amp|lt|gt|nbsp|lrm|rlm|#\d{1,7}|#x[0-9a-f]{1,6});", regex.IGNORECASE)
 
@@ -96,6 +98,17 @@ class Caption:
             return f"the translation has too few words for {len(self.cues)} cues"
         return ""
 
+    def doubt(self, translation: str) -> str:
+        """Describes why viewers may not be able to read a translation; empty if they can."""
+        for cue, lines in zip(self.cues, self.laid_out(translation) or (), strict=False):
+            before, after = ([len(_TAG.sub("", line)) for line in side] for side in (cue.texts(self.file), lines))
+            if max(after) > max(self.max_line, *before):
+                return f"a line has more than {self.max_line} characters"
+            seconds = cue.times[1] - cue.times[0]
+            if sum(after) > max(MAX_SPEED * seconds, sum(before)):
+                return f"the cue shows more than {MAX_SPEED} characters a second"
+        return ""
+
     @cached_property
     def _is_dialogue(self) -> bool:
         return self.cues[0].is_dialogue(self.file)
@@ -165,9 +178,12 @@ def parse(content: bytes, name: str) -> Document:
     cues = [*find_cues(file)]
     if not cues and file.text.strip() and not is_vtt:
         raise file.error(0, "no line has the time of a subtitle (00:00:01,000 --> 00:00:02,000); check the format")
-    longest = max((len(text) for cue in cues for text in cue.texts(file)), default=0)
+    longest = max((len(_TAG.sub("", text)) for cue in cues for text in cue.texts(file)), default=0)
     captions = [Caption(file, group, is_vtt, max(MAX_LINE, longest)) for group in group_cues(file, cues)]
-    segments = [Segment(caption.source, caption.cues[0].lines[0][0], check=caption.problem) for caption in captions]
+    segments = [
+        Segment(caption.source, caption.cues[0].lines[0][0], check=caption.problem, doubt=caption.doubt)
+        for caption in captions
+    ]
     return Document(segments, partial(_write, file, captions), line_of=file.line_of)
 
 

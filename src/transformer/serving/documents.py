@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
-from transformer.documents.formats import FORMATS, Format, find_format
+from transformer.documents.formats import FORMATS, PLAIN_TEXT, Format, find_format
 from transformer.pipelines.translation.documents import DocumentReport
 from transformer.serving.document_translation import DocumentJob, DocumentRequest, Progress
 from transformer.serving.errors import ServiceError
@@ -106,7 +106,8 @@ class Documents:
     @property
     def suffixes(self) -> list[str]:
         """Extensions of the files that are translated; none if the settings allow no documents."""
-        return [suffix for form in FORMATS for suffix in form.suffixes] if self._settings.limits.documents else []
+        forms = (*FORMATS, PLAIN_TEXT) if self._settings.limits.documents else ()
+        return [suffix for form in forms for suffix in form.suffixes]
 
     def format_of(self, file: UploadedFile) -> Format:
         """Returns the format of a file.
@@ -119,6 +120,8 @@ class Documents:
             message = f"the file has more than {limits.document_bytes:,} bytes; split it"
             raise ServiceError("too_large", message, param="file")
         form = find_format(Path(file.name), file.content[:HEAD_BYTES])
+        if form is None and file.name.lower().endswith(PLAIN_TEXT.suffixes):
+            return PLAIN_TEXT
         if form is None:
             message = f"files of this format are not translated; send one of {', '.join(self.suffixes) or 'none'}"
             raise ServiceError("invalid_request", message, param="file")

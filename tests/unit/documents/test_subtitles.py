@@ -93,6 +93,29 @@ def test_a_line_that_is_too_long_is_divided() -> None:
     assert "Koennen Sie mir bitte sagen,\nwo ich hier den Bahnhof finde?\n" in out
 
 
+@pytest.mark.parametrize(
+    ("translation", "reason"),
+    [
+        ("Wo ist hier bitte der naechste Bahnhof?", "the cue shows more than 20 characters a second"),
+        ("Wo ist denn hier der Bahnhof?", ""),
+        ("Donaudampfschifffahrtsgesellschaftskapitaensmuetze", "a line has more than 42 characters"),
+    ],
+)
+def test_a_cue_that_cannot_be_read_in_its_time_is_marked_and_counted(translation: str, reason: str) -> None:
+    """Catches a translation that is gone before it is read: the first cue shows for 1.5 s, at most 30 characters."""
+    content = "WEBVTT\n\n" + SRT.replace(",", ".")
+    out, report = translated(content.encode(), "vtt", lambda line: translation if "Where" in line else line)
+    assert (report.unsure, report.refused, dict(report.reasons)) == ((1, 0, {reason: 1}) if reason else (0, 0, {}))
+    assert translation.split()[-1] in out.decode()
+    assert (f"NOTE {reason}\n\n1\n" in out.decode()) == bool(reason)
+
+
+def test_a_cue_that_was_fast_may_stay_so() -> None:
+    fast = "1\n00:00:01,000 --> 00:00:01,500\nThis is much too long for half a second\n"
+    assert translated(fast.encode(), "srt")[1].unsure == 0
+    assert translated(fast.encode(), "srt", lambda line: line + " more")[1].unsure == 1
+
+
 def test_what_cannot_be_laid_back_is_left_with_a_note() -> None:
     out, report = translated(SRT.encode(), "srt", lambda line: "Nein" if line.startswith("We") else line)
     assert (out, report.refused) == (SRT.encode(), 1)

@@ -106,11 +106,23 @@ def test_file_is_translated_and_downloaded(address: str) -> None:
     assert file.headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_plain_text_is_translated_line_by_line(address: str) -> None:
+    """Catches a text file that LibreTranslate takes and that is refused here, or that loses its lines."""
+    answer = send(address, b"Hello you\r\n\r\n 12\nBye", "notes.TXT")
+    assert answer.status_code == 200, answer.text
+    url = answer.json()["translatedFileUrl"]
+    assert requests.get(url, timeout=TEST_SECONDS).content == b"HELLO YOU\r\n\r\n 12\nBYE"
+    as_content = send(address, PO, "app.txt")
+    assert requests.get(as_content.json()["translatedFileUrl"], timeout=TEST_SECONDS).content == TRANSLATED
+    refused = send(address, b"\x89PNG\r\n\x1a\n", "picture.txt")
+    assert (refused.status_code, "is not UTF-8" in refused.text) == (400, True)
+
+
 def test_settings_name_the_extensions(address: str) -> None:
     """Catches a page of LibreTranslate that does not offer files."""
     settings = requests.get(f"{address}/frontend/settings", timeout=TEST_SECONDS).json()
     assert settings["filesTranslation"]
-    assert ".po" in settings["supportedFilesFormat"]
+    assert {".po", ".txt"} <= set(settings["supportedFilesFormat"])
 
 
 @pytest.mark.parametrize(
