@@ -53,6 +53,8 @@ DOCUMENTS = {
     "json": '{"a": "one {x}", "b": ["{n, plural, one {# two} other {# threes}}", 1, "\\u00e9 two"]}\n',
     "html": '<html lang="en"><p title="one">two <b>three</b> &amp; {% if x %}<img alt=four></p><pre>one\n two</pre>\n',
     "xliff": '<xliff version="1.2"><file><trans-unit><source><g id="1">two</g></source></trans-unit></file></xliff>\n',
+    "xml": '<resources><string name="a">one\\\'s <b>two</b></string><plurals><item quantity="other">%d</item></plurals>'
+    "</resources>\n",
     "properties": "# one\na = two \\\n  three {0}\n",
     "strings": '/* one */ "a" = "two \\n %@";\n',
 }
@@ -204,13 +206,18 @@ CORPUS_COMMANDS = {
                "perplexity {gpt} {mutated} --shards 2 --output {out}",
                "evaluate --translations {mutated} --reference {mutated} --shards 2 --output {out}",
                "train --text {mutated} --run {out} --set training.max_steps=1 --set model.preset=tiny"),
-    **{kind: (f"prepare --pairs {{mutated}} --output {{out}}{options}",) for kind, options in (
-        ("tsv", ""), ("csv", ""), ("jsonl", ""), ("tmx", " --set data.languages=en,de"))},
+    **dict.fromkeys(("tsv", "jsonl"), ("prepare --pairs {mutated} --output {out}",)),
+    "csv": ("prepare --pairs {mutated} --output {out}",
+            "translate {transformer} --input {mutated} --output {out} --columns 2"),
+    "tmx": ("prepare --pairs {mutated} --output {out} --set data.languages=en,de",
+            "translate {transformer} --input {mutated} --output {out} --all"),
     "images": ("classify {vit} {mutated}",),
     "glossary": ("translate {transformer} --input {text} --glossary {mutated}",
                  "translate {transformer} --input {text} --ban {mutated}",
                  "translate {transformer} --input {text} --shortlist {mutated}"),
     **dict.fromkeys(tuple(DOCUMENTS), ("translate {transformer} --input {mutated} --output {out}",)),
+    **dict.fromkeys(("po", "xliff"), ("translate {transformer} --input {mutated} --output {out}",
+                                      "check {mutated}", "prepare --pairs {mutated} --output {out}")),
     "recipe": ("train {mutated} --run {out} --set training.max_steps=1", "prepare {mutated} --output {out}"),
 }  # fmt: skip
 

@@ -23,6 +23,10 @@ CORPORA = {
     "x.tmx": tmx(UNITS * 3),
     "x.csv": b'source,target\n"a, b",c\nd,"e""f\ng"\n',
     "x.tsv": b"a\tb\nc\td\n",
+    "x.po": b'#, c-format\nmsgid "a %d"\nmsgid_plural "b %d"\nmsgstr[0] "c %d"\nmsgstr[1] "d %d"\n\n'
+    b'#~ msgid "e"\n#~ msgstr "f"\n',
+    "x.xlf": b'<xliff version="1.2"><file><trans-unit><source>a <x id="1"/></source><target><x id="1"/>b</target>'
+    b"</trans-unit></file></xliff>",
     "x.jsonl": b'{"source": "a", "target": "b"}\n{"source": "c", "target": null}\n',
 }
 
