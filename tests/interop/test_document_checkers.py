@@ -82,11 +82,12 @@ def test_pofilter_finds_no_fault_in_po(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "form", "content"), [("a.xlf", "xliff", XLIFF), ("a.tmx", "tmx", TMX)])
-def test_translate_toolkit_counts_every_unit_as_translated(tmp_path: Path, name: str, form: str, content: str) -> None:
+def test_translate_toolkit_reads_each_translation(tmp_path: Path, name: str, form: str, content: str) -> None:
+    """Catches a unit whose translation the toolkit does not find; those of XLIFF are fuzzy to it until approved."""
     rows = [line.split(",") for line in ran("pocount", "--csv", written(tmp_path, name, form, content)).splitlines()]
     counts = dict(zip(map(str.strip, rows[0]), map(str.strip, rows[-1]), strict=False))
-    assert (counts["Untranslated Messages"], counts["Fuzzy Messages"]) == ("0", "0")
-    assert int(counts["Translated Messages"]) == content.count("<source>") + content.count("<tu>")
+    n_translated = int(counts["Translated Messages"]) + int(counts["Fuzzy Messages"])
+    assert (counts["Untranslated Messages"], n_translated) == ("0", content.count("<source>") + content.count("<tu>"))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_translate_toolkit_counts_every_unit_as_translated(tmp_path: Path, name:
     [("a.xlf", "xliff", XLIFF), ("a.tmx", "tmx", TMX), ("strings.xml", "android", ANDROID), ("a.xml", "xml", ANDROID)],
 )
 def test_xmllint_accepts_xml(tmp_path: Path, name: str, form: str, content: str) -> None:
-    ran("xmllint", "--noout", written(tmp_path, name, form, content, "pl"))
+    ran("xmllint", "--noout", written(tmp_path, name, form, content, "pl" if form == "android" else "de"))
 
 
 def test_ffmpeg_reads_subtitles(tmp_path: Path) -> None:

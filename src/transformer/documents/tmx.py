@@ -51,9 +51,9 @@ def parse(content: bytes, name: str) -> Document:
         raise DataError(f"{name}: its root is <{xml.root.name:.60}>; TMX begins with <tmx>")
     header = xml.root.child("header")
     language = xml.attribute(header, "srclang") if header else ""
-    own = _variant_languages(xml)
-    source = language if language and language != _ANY else next(iter(own), "")
-    others = {base_language(tag): tag for tag in own if base_language(tag) != base_language(source)}
+    tags = _variant_languages(xml)
+    source = language if language and language != _ANY else next(iter(tags), "")
+    others = {base_language(tag): tag for tag in tags if base_language(tag) != base_language(source)}
     return _document(xml, source, next(iter(others.values())) if len(others) == 1 else "")
 
 

@@ -269,7 +269,7 @@ class Translator:
             **options: Fields of `DocumentOptions`, e.g. `mark="none"`.
 
         Raises:
-            ConfigError: The name of the format is unknown, or columns are given and it is no table.
+            ConfigError: The name of the format is unknown, or columns are given for another format than a table.
             DataError: The document cannot be read, or is not of a known format.
             OutputError: The output cannot be written.
         """
