@@ -136,17 +136,17 @@ def evaluate(
 
     _check_tokenization(tokenize)
     languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
+    invalid = invalid_choice(invalid_utf8)
     if sharding:
         files = TestFiles(source, reference or (), translations or (), _short_names(translations or ()))
         whole = {"--training": training, "--details": details, "--report": report}
         _, folder = sharding.check(files.paths, "all files", output, whole)
         named: Languages = {"source_language": languages[0], "target_language": languages[1]}
-        invalid = invalid_choice(invalid_utf8)
         job = ShardedEvaluation(models, files, search, loading, named, metric_names, tokenize, invalid)
         evaluation, runs = job.run(sharding, folder, bootstrap)
         _print_results(evaluation, runs, len(evaluation.systems[0].translations), as_json=as_json, details=False)
         return
-    test, others = _read(source, reference or [], training, translations or [], invalid_choice(invalid_utf8))
+    test, others = _read(source, reference or [], training, translations or [], invalid, languages)
     test = replace(test, source_language=languages[0], target_language=languages[1])
     new_notes = partial(collect_notes, verbose=verbose, quiet=quiet)
     with ExitStack() as files:  # fail before the work if a path is not writable
@@ -229,7 +229,7 @@ def _refuse_model_options(context: typer.Context, options: Sequence[Parameter]) 
 
 def _read(
     source: Path | None, references: Sequence[Path], training: Path | None, translations: Sequence[Path],
-    invalid: "Invalid",
+    invalid: "Invalid", languages: tuple[str | None, str | None],
 ) -> tuple["EvaluationSet", list["System"]]:  # fmt: skip
     """Reads the test set and the translations of other systems; each file is read once.
 
@@ -242,7 +242,7 @@ def _read(
     @cache
     def read(path: Path, side: Literal[0, 1] = 1) -> list[str]:
         counts = PairCounts()
-        lines = read_side(path, side, invalid, counts=counts)
+        lines = read_side(path, side, invalid, counts=counts, languages=languages)
         if counts.left_out:
             say(f"note: {path}: pairs left out: {counts.describe_left_out()}")
         return lines

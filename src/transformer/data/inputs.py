@@ -7,7 +7,7 @@ from pathlib import Path
 from transformer.data.config import DataConfig, file_format
 from transformer.data.documents import is_bilingual
 from transformer.data.language_pairs import NO_DIRECTION, Direction
-from transformer.data.readers import Pair, PairCounts, read_pairs
+from transformer.data.readers import Pair, PairCounts, read_pairs, replace_line_ends
 from transformer.data.tables import read_csv, read_jsonl, read_parquet, read_tsv
 from transformer.data.tmx import read_tmx
 from transformer.errors import DataError
@@ -46,7 +46,7 @@ class CorpusFile:
         for pair in self._read_pairs(counts):
             if "\n" in pair[0] or "\n" in pair[1]:
                 counts.line_breaks += 1
-                pair = _replace_line_ends(pair[0]), _replace_line_ends(pair[1])
+                pair = replace_line_ends(pair[0]), replace_line_ends(pair[1])
             yield pair
         if pair is None and counts.left_out:
             raise DataError(
@@ -96,7 +96,3 @@ def read_files(inputs: list[CorpusFile], counts: PairCounts | None = None) -> Ge
         yield from file.read(file_counts)
         if counts is not None:
             counts.add(file_counts)
-
-
-def _replace_line_ends(text: str) -> str:
-    return text.replace("\r\n", " ").replace("\n", " ")

@@ -116,11 +116,43 @@ def read_side(
     invalid: Invalid = "error",
     overlong: Overlong = "error",
     counts: PairCounts | None = None,
+    languages: tuple[str | None, str | None] = (None, None),
 ) -> list[str]:
-    """Returns the lines of one side of a test set: of a text file, or one side of a file of trees or translations."""
+    """Returns the lines of one side of a test set: of a text file, or one side of a file of trees or translations.
+
+    Args:
+        path: Path of the file.
+        side: Side of a file that holds both.
+        invalid: Treatment of bytes that are not UTF-8, as in `read_lines`.
+        overlong: Treatment of overlong lines, as in `read_lines`.
+        counts: Counts that are updated while reading.
+        languages: Source and target language, which choose the texts of a translation memory (TMX).
+
+    Raises:
+        DataError: The file cannot be read, or is a translation memory and the languages are not known.
+    """
+    if ".tmx" in path.suffixes[-2:]:
+        return [replace_line_ends(pair[side]) for pair in _memory_pairs(path, languages, counts, invalid)]
     if is_treebank(path) or is_bilingual(path):
-        return [pair[side] for pair in read_all_pairs(path, path, counts, invalid)]
+        return [replace_line_ends(pair[side]) for pair in read_all_pairs(path, path, counts, invalid)]
     return list(read_lines(path, invalid=invalid, overlong=overlong))
+
+
+def replace_line_ends(text: str) -> str:
+    """Replaces line ends within a text by spaces."""
+    return text.replace("\r\n", " ").replace("\n", " ")
+
+
+def _memory_pairs(
+    path: Path, languages: tuple[str | None, str | None], counts: PairCounts | None, invalid: Invalid
+) -> Iterator[Pair]:
+    from transformer.data.tmx import read_tmx  # which imports this module
+
+    source, target = languages
+    if not source or not target:
+        raise DataError(f"{path} may hold more than two languages; give --source-language and --target-language")
+    pairs = read_tmx(path, (source, target), counts, invalid)
+    return (pair for pair in pairs if all(map(str.strip, pair)))
 
 
 def raise_unequal_lines(source: Path, target: Path, lines: tuple[int, int]) -> NoReturn:

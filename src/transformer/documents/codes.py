@@ -5,7 +5,7 @@ for markup and a numbered one (`%1$s`, `%1$d`) for placeholders. See `docs/decis
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -104,28 +104,30 @@ class CodedText:
         """
         if self.has_too_many:
             return None
-        unused = self.order(self.text if within is None else within)
+        unused = defaultdict[str, dict[str, None]](dict)  # stand-ins by the source of their code
+        for stand_in in self.order(self.text if within is None else within):
+            unused[self.codes[stand_in].source][stand_in] = None
+        ends = {code.pair: stand_in for stand_in, code in self.codes.items() if code.kind == "end"}
         open_pairs: list[str] = []
         written: list[str] = []
         for part in parts:
             if isinstance(part, str):
                 written.append(part)
                 continue
-            alike = [stand_in for stand_in in unused if self.codes[stand_in].source == part.source]
-            closing = [stand_in for stand_in in alike if open_pairs and self.codes[stand_in].pair == open_pairs[-1]]
+            alike = unused[part.source]
             if not alike:
                 return None
-            stand_in = closing[0] if part.kind == "end" and closing else alike[0]
-            code = self.codes[stand_in]
-            if code.kind == "start":
-                open_pairs.append(code.pair)
-            elif code.kind == "end" and closing:
+            closing = ends.get(open_pairs[-1], "") if part.kind == "end" and open_pairs else ""
+            stand_in = closing if closing in alike else next(iter(alike))
+            if self.codes[stand_in].kind == "start":
+                open_pairs.append(self.codes[stand_in].pair)
+            elif stand_in == closing:
                 open_pairs.pop()
-            unused.remove(stand_in)
+            del alike[stand_in]
             written.append(stand_in)
         translation = "".join(written)
         is_whole = within is None or within == self.text
-        return None if unused or (is_whole and self.problem(translation)) else translation
+        return None if any(unused.values()) or (is_whole and self.problem(translation)) else translation
 
     def order(self, translation: str) -> list[str]:
         """Returns the stand-ins in the order of a translation."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from samples import compressed
+from samples import compressed, tmx, unit
 from transformer.data.config import DataConfig
 from transformer.data.inputs import read_files, training_files
 from transformer.data.readers import PairCounts, read_side
@@ -91,6 +91,17 @@ def test_a_test_set_is_one_side_of_a_document(tmp_path: Path) -> None:
     assert read_side(path, 0, counts=counts) == ["A <x0>big</x0> <x1>dog</x1><x2/>"]
     assert read_side(path, 1) == ["<x2/>Ein <x1>Hund</x1> <x0>gro\u00df</x0>"]
     assert counts.left_out == 3
+
+
+def test_a_test_set_is_two_languages_of_a_memory(tmp_path: Path) -> None:
+    """Catches a side that has other lines than the other one."""
+    path = tmp_path / "x.tmx"
+    body = unit(("en", "a"), ("de", "b")) + unit(("en", "c")) + unit(("fr", "d"), ("en-GB", "e"), ("de", "f"))
+    path.write_bytes(tmx(body))
+    languages = ("en", "de")
+    assert [read_side(path, side, languages=languages) for side in (0, 1)] == [["a", "e"], ["b", "f"]]
+    with pytest.raises(DataError, match=r"x\.tmx may hold more than two languages; give --source-language and"):
+        read_side(path, 0)
 
 
 def test_a_document_without_translations_says_why(tmp_path: Path) -> None:
