@@ -104,16 +104,15 @@ def _write(
     if writing.language and xml.attribute(xml.root, "tools:locale"):
         edits.append(xml.replaced_tag(xml.root, "tools:locale", writing.language))
     for value, outcome in zip(values, outcomes, strict=True):
-        is_general = value.plural is not None and xml.attribute(value.element, "quantity") == "other"
-        if is_general and outcome.translation is not None:
-            edits += _form_edits(xml, value, outcome.translation, writing.language)
+        is_general = xml.attribute(value.element, "quantity") == "other"
+        if is_general and value.plural is not None and outcome.translation is not None:
+            edits += _form_edits(xml, value, value.plural, outcome.translation, writing.language)
     return xml.file.splice(text.written([outcome.translation for outcome in outcomes], edits))
 
 
-def _form_edits(xml: XmlFile, value: Value, translation: str, language: str) -> Iterator[Edit]:
+def _form_edits(xml: XmlFile, value: Value, plural: Element, translation: str, language: str) -> Iterator[Edit]:
     """Yields the edits that add the plural forms that the file lacks, with the text of the general form."""
-    assert value.plural is not None
-    present = {xml.attribute(item, "quantity") for item in value.plural.children}
+    present = {xml.attribute(item, "quantity") for item in plural.children}
     missing = plural_categories(language) - present
     source, start = xml.source(value.element), xml.start(value.element)
     written = value.passage.write(translation, lambda first, last: xml.file.text[first:last])

@@ -28,14 +28,18 @@ class Unit:
     Attributes:
         unit: The `tu`.
         source: Variant of the source.
+        source_content: Its `seg`.
         target: Variant of the translation; None if there is none.
+        target_content: Its `seg`.
         passage: Text of the source.
         segment: The segment.
     """
 
     unit: Element
     source: Element
+    source_content: Element
     target: Element | None
+    target_content: Element | None
     passage: Passage
     segment: Segment
 
@@ -93,17 +97,18 @@ def _units(xml: XmlFile, element: Element, source: str, target: str) -> Iterator
     first = _variant(xml, variants, source)
     content = first.child("seg") if first else None
     passage = read_content(xml, content) if content else None
-    if first is None or passage is None:
+    if first is None or content is None or passage is None:
         return
     second = _variant(xml, [variant for variant in variants if variant is not first], target)
+    second_content = second.child("seg") if second else None
     is_open = second is None and (bool(target) or len(variants) == 1)
     segment = Segment(
         passage.source,
         passage.start,
         "untranslated" if is_open else _state(xml, second),
-        aligned_content(xml, passage, second.child("seg") if second else None),
+        aligned_content(xml, passage, second_content),
     )
-    yield Unit(element, first, second, passage, segment)
+    yield Unit(element, first, content, second, second_content, passage, segment)
 
 
 def _variant(xml: XmlFile, variants: Sequence[Element], language: str) -> Element | None:
@@ -152,8 +157,7 @@ def _target_edits(xml: XmlFile, unit: Unit, outcome: Outcome, language: str, *, 
     text = xml.file.text
     written = unit.passage.write(outcome.translation or "", lambda start, end: text[start:end])
     review = f'<prop type="{_REVIEW}">machine translation</prop>' if is_marked else ""
-    content = (unit.target or unit.source).child("seg")
-    assert content is not None
+    content = unit.target_content or unit.source_content
     inner_indent = xml.indent(content)
     if unit.target is None:
         name = "xml:lang" if xml.attribute(unit.source, "xml:lang") else "lang"
