@@ -28,27 +28,35 @@ def read_table(path: Path) -> list[list[str]]:
         return list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
-def add_version(model: str, version: str, path: Path) -> None:
-    """Adds the translations of a model to its table, with a column for their ratings."""
-    source = model.partition("-")[0]
+def add_version(direction: str, version: str, model: str, path: Path) -> None:
+    """Adds the translations of a model to the table of its direction, with a column for their ratings.
+
+    Columns of the same version are replaced. A translation that is rated in the table keeps its rating.
+    """
+    source, title = direction.partition("-")[0], f"version {version}"
     header, *rows = read_table(SENTENCES)
     table = read_table(path) if path.exists() else [[row[0], row[header.index(source)]] for row in [header, *rows]]
+    place = table[0].index(title) if title in table[0] else len(table[0])
     warnings.simplefilter("ignore")
     translations = transformer.load(model).translate([row[1] for row in table[1:]])
-    columns = [(f"version {version}", f"rating {version}"), *((text, "") for text in translations)]
-    lines = ("\t".join([*row, *added]) for row, added in zip(table, columns, strict=True))
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    table[0][place : place + 2] = [title, f"rating {version}"]
+    for row, text in zip(table[1:], translations, strict=True):
+        rated = dict(zip(row[2::2], row[3::2], strict=True))
+        row[place : place + 2] = [text, rated.get(text, "")]
+    path.write_text("".join("\t".join(row) + "\n" for row in table), encoding="utf-8")
 
 
-def count_ratings(path: Path) -> None:
-    """Prints the number of ratings of each version, by kind of sentence."""
+def ratings(path: Path) -> dict[str, dict[str, Counter[str]]]:
+    """Returns the number of each rating, by version and kind of sentence; the kind `all` has all of them."""
     header, *rows = read_table(path)
-    for column, title in enumerate(header):
-        if title.startswith("rating "):
-            print(title.replace("rating", "version"))
-            for kind in [*dict.fromkeys(row[0] for row in rows), "all"]:
-                counts = Counter(row[column] for row in rows if kind in (row[0], "all"))
-                print(f"  {kind:10}", "  ".join(f"{counts[rating]:3} {rating}" for rating in RATINGS))
+    return {
+        title.removeprefix("rating "): {
+            kind: Counter(row[column] for row in rows if kind in (row[0], "all"))
+            for kind in [*dict.fromkeys(row[0] for row in rows), "all"]
+        }
+        for column, title in enumerate(header)
+        if title.startswith("rating ")
+    }
 
 
 def main() -> None:
@@ -56,11 +64,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=["en-de", "de-en"])
     parser.add_argument("--version", help="version of the model whose translations are added")
+    parser.add_argument("--path", help="path of the model, if another one is installed")
     arguments = parser.parse_args()
-    path = TABLES / f"{arguments.model}.tsv"
+    table = TABLES / f"{arguments.model}.tsv"
     if arguments.version:
-        add_version(arguments.model, arguments.version, path)
-    count_ratings(path)
+        add_version(arguments.model, arguments.version, arguments.path or arguments.model, table)
+    for version, by_kind in ratings(table).items():
+        print(f"version {version}")
+        for kind, counts in by_kind.items():
+            print(f"  {kind:10}", "  ".join(f"{counts[rating]:3} {rating}" for rating in RATINGS))
 
 
 if __name__ == "__main__":

@@ -146,13 +146,16 @@ def is_right(text: str, right: list[str]) -> bool:
 def main() -> None:
     """Translates the lines of both directions and writes what became of their numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=["en-de", "de-en"], help="bundled models, or DIRECTION=MODEL")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--show", choices=["silent", "noted"], help="print these lines")
     arguments = parser.parse_args()
     results: dict[str, object] = {"machine": machine(), "lines": LINES}
-    for source, target in (("en", "de"), ("de", "en")):
+    for name in arguments.models:
+        direction, _, model = name.partition("=")
+        source, target = direction.split("-")
         lines = make_lines(source, target)
-        translations = transformer.load(f"{source}-{target}").translations([line for _, line, _ in lines])
+        translations = transformer.load(model or direction).translations([line for _, line, _ in lines])
         counts: Counter[str] = Counter()
         wrong: list[dict[str, object]] = []
         for (kind, line, right), translation in zip(lines, translations, strict=True):
@@ -163,8 +166,8 @@ def main() -> None:
                 wrong.append({"outcome": outcome, "kind": kind, "line": line, "translation": translation.text})
             if outcome == arguments.show:
                 print(f"{kind}: {line} -> {translation.text} {translation.flags}")
-        print(f"{source}-{target}: {dict(counts)}")
-        results[f"{source}-{target}"] = {"counts": counts, "wrong": wrong}
+        print(f"{direction}: {dict(counts)}")
+        results[direction] = {"counts": counts, "wrong": wrong}
     if arguments.output:
         arguments.output.write_text(json.dumps(results, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
