@@ -1,8 +1,8 @@
 """Measures what each ingredient of a bundled model is worth: the recipe as it is, and without one ingredient at a time.
 
-Each row trains `models/DIRECTION/next.toml` for a fifth of its updates and translates the test sets of
-`benchmarks/translation/domains.py` greedily. Runs are kept, so that the same command goes on where it was stopped, and
-the result is written after each row.
+Each row trains `models/DIRECTION/next.toml`, or `recipe.toml` where there is no next one, for a fifth of its updates
+and translates the test sets of `benchmarks/translation/domains.py`. Runs are kept, so that the same command goes on
+where it was stopped, and the result is written after each row.
 
     python models/build_corpora.py
     python benchmarks/training/ingredients.py en-de --data ../shared/data --runs runs/ingredients --output results.json
@@ -67,7 +67,8 @@ def measure(direction: str, row: str, folder: Path, data: Path) -> dict[str, Any
         SystemExit: Training or scoring failed, or was stopped.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    recipe = ROWS[row](shortened(load_recipe(ROOT / "models" / direction / "next.toml")))
+    recipes = (ROOT / "models" / direction / name for name in ("next.toml", "recipe.toml"))
+    recipe = ROWS[row](shortened(load_recipe(next(path for path in recipes if path.exists()))))
     (folder / "next.toml").write_text(recipe.to_toml(), encoding="utf-8")
     train = ["-m", "transformer", "train", folder / "next.toml", "--run", folder / "run"]
     score = [ROOT / "benchmarks/translation/domains.py", folder / "run", "--direction", direction, "--data", data]
