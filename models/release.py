@@ -3,7 +3,7 @@
     python models/release.py en-de --run runs/en-de --version 2.0.0 --results benchmarks/results/HARDWARE
     python models/release.py en-de --card --results benchmarks/results/HARDWARE
 
-The first command writes the model, its licence, its sources, its recipe and its `pyproject.toml` to `models/en-de`,
+The first command writes the model, its license, its sources, its recipe and its `pyproject.toml` to `models/en-de`,
 scores it with the programs of `benchmarks/translation`, adds its translations of the everyday sentences to their table,
 and writes the card. The second one only writes the card again, after the everyday sentences were rated. Both run in the
 folder of the project, and need the corpora (`../shared/data`, or `TRANSFORMER_DATA`) and those that
@@ -13,6 +13,7 @@ folder of the project, and need the corpora (`../shared/data`, or `TRANSFORMER_D
 import argparse
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -39,14 +40,14 @@ CORPORA: Final = MODELS / "corpus"
 DATA: Final = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data"))
 BENCHMARKS: Final = ROOT / "benchmarks" / "translation"
 LICENSE_TEXTS: Final = Path("/usr/share/common-licenses")
-"""Texts of licences, as every Debian has them."""
+"""Texts of licenses, as every Debian has them."""
 TEXT_OF: Final = {
     "GPL-3.0-or-later": "GPL-3",
     "GPL-3.0-only": "GPL-3",
     "MPL-2.0": "MPL-2.0",
     "GFDL-1.2-no-invariants-or-later": "GFDL-1.2",
 }
-"""Files of licence texts, by identifiers of SPDX; Creative Commons licences are named by their address."""
+"""Files of license texts, by identifiers of SPDX; Creative Commons licenses are named by their address."""
 LANGUAGES: Final = {"en": "English", "de": "German"}
 QUESTIONS: Final = {"en": "Where is the station?", "de": "Wo ist der Bahnhof?"}
 MAX_BYTES: Final = 20_000_000
@@ -62,7 +63,7 @@ SOURCES: Final = {
     "messages": ("messages of programs", "GPL and LGPL in several versions, MPL-2.0"),
     "documents": ("help of LibreOffice, GIMP, GNOME and Debian", "MPL-2.0, GFDL-1.2+, CC BY-SA 3.0, GPL-2+"),
 }
-"""What each corpus holds, and its licence, by the beginning of its name."""
+"""What each corpus holds, and its license, by the beginning of its name."""
 TEST_SETS: Final = {
     "Tatoeba": "Tatoeba, 2,000 held-out sentences",
     "Tatoeba, beam of 4": "the same with `--beam 4`",
@@ -161,7 +162,7 @@ def write_package(release: Release) -> None:
     """Writes everything of a package but its model and its card.
 
     Raises:
-        ConfigError: The text of a licence is not on this machine.
+        ConfigError: The text of a license is not on this machine.
         DataError: The list of the corpora's packages is missing.
     """
     license_name = recorded(release)["recipe"]["data"]["license"]
@@ -181,13 +182,13 @@ def write_package(release: Release) -> None:
                 f"{LICENSE_TEXTS / text} does not exist; release models on Debian, or copy the text there"
             )
         shutil.copyfile(LICENSE_TEXTS / text, texts / f"{text}.txt")
-    rows = ["package\tlicence\tmessages", *("\t".join(row) for row in source_packages())]
+    rows = ["package\tlicense\tmessages", *("\t".join(row) for row in source_packages())]
     (release.folder / "SOURCES.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-    promote_recipe(release.folder)
+    promote_recipe(release.folder, recorded(release)["recipe"]["training"]["max_steps"])
 
 
 def source_packages() -> list[list[str]]:
-    """Returns name, licence and number of messages of each package that the model was trained on.
+    """Returns name, license and number of messages of each package that the model was trained on.
 
     Raises:
         DataError: The list is missing.
@@ -200,12 +201,18 @@ def source_packages() -> list[list[str]]:
     return [row for row in rows if row[0] not in held_out]
 
 
-def promote_recipe(folder: Path) -> None:
-    """Makes the recipe of the next version that of this one, and removes those of the version before."""
+def promote_recipe(folder: Path, steps: int) -> None:
+    """Makes the recipe of the next version that of this one, and removes those of the version before.
+
+    Args:
+        folder: Folder of the package.
+        steps: Length of the training, which may have been changed on the command line.
+    """
     following = folder / "next.toml"
     if following.exists():
         lines = following.read_text(encoding="utf-8").splitlines(keepends=True)
         text = "".join(line for line in lines if not line.startswith("# It is the recipe of the next version"))
+        text = re.sub(r"^max_steps = .*$", f"max_steps = {steps}", text, flags=re.MULTILINE)
         (folder / "recipe.toml").write_text(text.replace("next.toml", "recipe.toml"), encoding="utf-8")
         following.unlink()
         (folder / "short.toml").unlink(missing_ok=True)
@@ -290,14 +297,14 @@ def data_table(files: list[dict[str, Any]]) -> str:
     Raises:
         DataError: A corpus is not described.
     """
-    rows = ["| text | pairs | weight | licence |", "|---|---|---|---|"]
+    rows = ["| text | pairs | weight | license |", "|---|---|---|---|"]
     for file in files:
         name = Path(file["name"]).name
         found = [facts for start, facts in SOURCES.items() if name.startswith(start)]
         if not found:
             raise DataError(f"{name} is not described; add it to SOURCES in models/release.py")
         text, license_name = found[0]
-        rows.append(f"| {text} | {file['kept']:,} | {file['weight']:g} | {license_name} |")
+        rows.append(f"| {text} | {file['read']:,} | {file['weight']:g} | {license_name} |")
     return "\n".join(rows)
 
 

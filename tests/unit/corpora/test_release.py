@@ -38,7 +38,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (package / "pyproject.toml").write_text('[project]\nversion = "1.1.0"\n')
     (package / "short.toml").touch()
     (package / "next.toml").write_text(
-        "# Run models/en-de/next.toml\n# It is the recipe of the next version; more.\n[data]\n"
+        "# Run models/en-de/next.toml\n# It is the recipe of the next version; more.\nmax_steps = 8000\n"
     )
     results = {
         "domains": {"machine": MACHINE, "signatures": {"BLEU": "b", "chrF": "c"}, "scores": {"Tatoeba": SCORES}},
@@ -59,18 +59,18 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def model(tiny_run: Path, tmp_path: Path) -> Path:
-    """Returns the folder of a tiny model that records a licence."""
+    """Returns the folder of a tiny model that records a license."""
     bundle = load_bundle(tiny_run)
     provenance: dict[str, Any] = {**bundle.provenance}
     provenance["recipe"]["data"]["license"] = LICENSE
-    provenance["data"]["files"] = [{"name": "corpus.en", "kept": 1234, "weight": 0.5}]
+    provenance["data"]["files"] = [{"name": "corpus.en", "kept": 1300, "read": 1234, "weight": 0.5}]
     save_bundle(tmp_path / "model", Bundle(bundle.config, bundle.model, bundle.text, provenance))
     return tmp_path / "model"
 
 
 @pytest.mark.slow
 def test_a_release_writes_a_whole_package(project: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches parts of the old version that stay, a licence that is not the recorded one, and open placeholders."""
+    """Catches parts of the old version that stay, a license that is not the recorded one, and open placeholders."""
     command = ["release.py", "en-de", "--results", str(project)]
     whole = [*command, "--run", str(model), "--version", "2.0.0", "--tolerance", "100"]
     monkeypatch.setattr(sys, "argv", whole)
@@ -116,18 +116,18 @@ def test_a_large_model_replaces_nothing(project: Path, model: Path, monkeypatch:
 def test_the_next_recipe_becomes_the_recipe(project: Path) -> None:
     """Catches recipes of two versions side by side, and a recipe that names a file that is gone."""
     folder = project / "models" / "en-de"
-    promote_recipe(folder)
-    assert (folder / "recipe.toml").read_text(encoding="utf-8") == "# Run models/en-de/recipe.toml\n[data]\n"
+    promote_recipe(folder, 6000)
+    assert (folder / "recipe.toml").read_text(encoding="utf-8") == "# Run models/en-de/recipe.toml\nmax_steps = 6000\n"
     assert not (folder / "next.toml").exists()
     assert not (folder / "short.toml").exists()
-    promote_recipe(folder)
+    promote_recipe(folder, 6000)
     assert (folder / "recipe.toml").exists()
 
 
 def test_what_is_missing_is_named(project: Path) -> None:
-    """Catches a corpus without a licence in the card, and a traceback where the corpora or results were not made."""
+    """Catches a corpus without a license in the card, and a traceback where the corpora or results were not made."""
     with pytest.raises(DataError, match=r"web\.en is not described; add it to SOURCES"):
-        data_table([{"name": "models/corpus/web.en", "kept": 1, "weight": 1.0}])
+        data_table([{"name": "models/corpus/web.en", "read": 1, "weight": 1.0}])
     with pytest.raises(DataError, match="release the model without --card"):
         release.read_result(Release("en-de", "3.0.0", project), "domains")
     (project / "models" / "corpus" / "sources.tsv").unlink()
