@@ -14,6 +14,8 @@ that fit a picture, the one whose share is nearest to the median.
   before it. Each sentence is read in four versions, with both pronouns and with the names exchanged, so that neither
   the order nor the distance of the names matters.
 
+The rows of the tables in `docs/explanation/interpretability.md` are printed at the end.
+
 Where a head is named because it has the largest share, it is chosen on one half of the sentences and measured on the
 other.
 
@@ -93,6 +95,7 @@ def main() -> None:
     }
     arguments.out.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(json.dumps({key: value for key, value in facts.items() if key != "heads"}, indent=1, ensure_ascii=False))
+    print("\n".join(table_rows(facts)))
 
 
 def neighbours(bundle: Bundle, lines: Sequence[str]) -> Facts:
@@ -207,6 +210,25 @@ def exchanged(line: str, words: str, is_exchanged: bool) -> str:
 STUDIES: Final[dict[str, Callable[[Bundle, Sequence[str]], Facts]]] = {
     "neighbours": neighbours, "particles": particles, "pronouns": pronouns,
 }  # fmt: skip
+
+
+def table_rows(facts: Facts) -> list[str]:
+    """Returns rows for the page: for each kind of share, the head with the largest one, and all shares of that head."""
+    kinds = [kind for kind in facts["heads"][0] if kind not in ("layer", "head", "standard deviation")]
+    largest = {kind: max(facts["heads"], key=lambda one: one[kind]) for kind in kinds}
+    rows = [
+        f"| {one['layer']}, {one['head']} | "
+        + " | ".join(f"**{one[other]:.2f}**" if other == kind else f"{one[other]:.2f}" for other in kinds)
+        + " |"
+        for kind, one in largest.items()
+    ]
+    even = facts.get("even attention", {})
+    shares = " | ".join(f"{even[kind]:.2f}" for kind in kinds if even)
+    return [
+        f"| layer, head | {' | '.join(kinds)} |",
+        *rows,
+        *([f"| the same weight for all | {shares} |"] if even else []),
+    ]
 
 
 def typical(bundle: Bundle, measured: Sequence[Measured], heads: dict[str, tuple[int, int]]) -> Facts:

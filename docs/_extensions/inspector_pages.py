@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 DOCS: Final = Path(__file__).resolve().parents[1]
 MODELS: Final = DOCS.parent / "models"
-RESULTS: Final = DOCS.parent / "benchmarks" / "results" / "xeon-amx-2-cores"
+RESULTS: Final = DOCS.parent / "benchmarks" / "results"
 
 
 class Page(NamedTuple):
@@ -40,7 +40,8 @@ class Page(NamedTuple):
 
 def typical_sentence(name: str, results: str) -> Page:
     """Returns the encoder's attention in the sentence that `benchmarks/translation/heads.py` has found typical."""
-    facts = json.loads((RESULTS / results).read_text(encoding="utf-8"))
+    [path] = RESULTS.glob(f"*/{results}")  # on whatever machine they were counted
+    facts = json.loads(path.read_text(encoding="utf-8"))
     folder = MODELS / name / f"transformer_model_{name.replace('-', '_')}" / "bundle"
     return Page(folder, facts["typical"]["sentence"], kind="Encoder self-attention")
 
@@ -89,7 +90,7 @@ def write_pages(app: Sphinx, error: Exception | None) -> None:
     code = Path(transformer.__file__).parent
     folders = code / "inspection", code / "reporting", code / "blocks"
     sources = [*(file for part in folders for file in part.rglob("*.*")), code / "style.py", Path(__file__)]
-    sources += RESULTS.glob("heads-*.json")
+    sources += RESULTS.glob("*/heads-*.json")
     for name, page in PAGES.items():
         path = Path(app.outdir) / "_static" / name
         newest = max(source.stat().st_mtime for source in [*sources, *page.model.iterdir()] if source.is_file())

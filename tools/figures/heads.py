@@ -1,4 +1,4 @@
-"""Drawing of one head of the English-German model over the words of a sentence."""
+"""Drawing of the head of the English-German model that follows the written words best, over the words of a sentence."""
 
 from pathlib import Path
 
@@ -12,26 +12,39 @@ from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID
 
 SOURCE = "The man has not read the book."
 TARGET = "Der Mann hat das Buch nicht gelesen."
-LAYER, HEAD = 2, 2
+FOLLOWED = (0, 1, 2, 5, 6, 3, 4, 7, 8)
+"""Source token of each token that is written, [EOS] included."""
 
 
 def cross_attention() -> tuple[Tensor, list[str], list[str]]:
-    """Returns the weights of a head, the source tokens and the target tokens, which begin with [SOS]."""
+    """Returns the weights of a head, the source tokens and the target tokens, which begin with [SOS].
+
+    It is the head that gives most weight to the source tokens of those that are written.
+    """
     bundle = read_model(Path("en-de"), None)
     model, tokenizers = bundle.model.eval(), bundle.tokenizers
     src = [*tokenizers.source.encode(SOURCE), EOS_ID]
     tgt = [BOS_ID, *tokenizers.target.encode(TARGET)]
     maps: list[Tensor] = []
-    block = model.decoder.layers[LAYER - 1].cross_attention_block
-    hook = block.register_forward_pre_hook(lambda block, inputs: maps.append(block.attention_weights(*inputs[:2])))
+    hooks = [
+        layer.cross_attention_block.register_forward_pre_hook(
+            lambda block, inputs: maps.append(block.attention_weights(*inputs[:2]))
+        )
+        for layer in model.decoder.layers
+    ]
     with torch.inference_mode():
         model(torch.tensor([src]), torch.tensor([tgt]), None, causal_mask(len(tgt)))
-    hook.remove()
+    for hook in hooks:
+        hook.remove()
+    heads = torch.cat(maps, dim=1)[0]  # of all layers, one after the other
+    best = int(heads[:, range(len(tgt)), FOLLOWED].sum(dim=-1).argmax())
+    layer, head = divmod(best, heads.size(0) // len(maps))
+    print(f"one-head: layer {layer + 1}, head {head + 1}")
     names = [
         [tokenizer.decode([token]) for token in ids]
         for tokenizer, ids in ((tokenizers.source, src), (tokenizers.target, tgt))
     ]
-    return maps[0][0, HEAD - 1], [*names[0][:-1], "[EOS]"], ["[SOS]", *names[1][1:]]
+    return heads[best], [*names[0][:-1], "[EOS]"], ["[SOS]", *names[1][1:]]
 
 
 def one_head() -> Drawing:
