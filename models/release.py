@@ -1,13 +1,13 @@
 """Releases a bundled model: quantizes the best model of a run, fits its confidence, and writes its package.
 
     python models/release.py en-de --run runs/en-de --version 2.0.0 --results benchmarks/results/HARDWARE
-    python models/release.py en-de --card --results benchmarks/results/HARDWARE
+    python models/release.py en-de --results benchmarks/results/HARDWARE
 
 The first command writes the model, its license, its sources, its recipe and its `pyproject.toml` to `models/en-de`,
 scores it with the programs of `benchmarks/translation`, adds its translations of the everyday sentences to their table,
-and writes the card. The second one only writes the card again, after the everyday sentences were rated. Both run in the
-folder of the project, and need the corpora (`../shared/data`, or `TRANSFORMER_DATA`) and those that
-`models/build_corpora.py` writes.
+and writes the card. The second one keeps the model and the scores that are there, and writes the card again: after the
+everyday sentences were rated, or after the first command was stopped. Both run in the folder of the project, and need
+the corpora in `../shared/data`, or `TRANSFORMER_DATA`, and those that `models/build_corpora.py` writes.
 """
 
 import argparse
@@ -52,6 +52,8 @@ LANGUAGES: Final = {"en": "English", "de": "German"}
 QUESTIONS: Final = {"en": "Where is the station?", "de": "Wo ist der Bahnhof?"}
 MAX_BYTES: Final = 20_000_000
 """Largest size of a model."""
+SCORED: Final = ("domains", "odd_lines", "number_sentences")
+"""Benchmarks whose results are in the card."""
 PRECISIONS: Final = ("int8", "bf16", "float32")
 CALIBRATION_PAIRS: Final = 1000
 """Pairs of each text that the confidence is fitted to."""
@@ -219,10 +221,13 @@ def promote_recipe(folder: Path, steps: int) -> None:
 
 
 def measure(release: Release) -> None:
-    """Scores the model of the package, and adds its translations to the table of the everyday sentences."""
+    """Scores the model of the package, and adds its translations to the table of the everyday sentences.
+
+    Scores that are there are kept.
+    """
     bundle, name = str(release.bundle.relative_to(ROOT)), release.name
     language = release.languages[0]
-    commands = {
+    commands: dict[str, list[object]] = {
         "domains": [bundle, "--direction", name, "--data", DATA],
         "odd_lines": [bundle, "--language", language, "--data", DATA],
         "number_sentences": [f"{name}={bundle}"],
@@ -230,23 +235,26 @@ def measure(release: Release) -> None:
     }
     release.results.mkdir(parents=True, exist_ok=True)
     for benchmark, arguments in commands.items():
-        output = [] if benchmark == "everyday" else ["--output", release.result(benchmark)]
-        command = [sys.executable, BENCHMARKS / f"{benchmark}.py", *arguments, *output]
-        print(" ".join(map(str, command[1:])), flush=True)
-        subprocess.run([*map(str, command)], cwd=ROOT, check=True)
+        result = release.result(benchmark)
+        if benchmark != "everyday":
+            arguments += ["--output", result.absolute()]
+        if not result.exists():
+            command = [*map(str, (BENCHMARKS / f"{benchmark}.py", *arguments))]
+            print(" ".join(command), flush=True)
+            subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
 
 
 def write_card(release: Release) -> None:
     """Writes the card of a package from its model and the results of the benchmarks.
 
     Raises:
-        DataError: A result is missing, or a corpus is not described here.
+        DataError: A corpus is not described here.
     """
-    results = {name: read_result(release, name) for name in ("domains", "odd_lines", "number_sentences")}
+    results = {name: json.loads(release.result(name).read_text(encoding="utf-8")) for name in SCORED}
     everyday = runpy.run_path(str(BENCHMARKS / "everyday.py"))
     ratings = everyday["ratings"](everyday["TABLES"] / f"{release.name}.tsv")[release.short_version]["all"]
     if unrated := ratings[""]:
-        print(f"note: {unrated} everyday sentences are not rated; rate them, then run this command with --card")
+        print(f"note: {unrated} everyday sentences are not rated; rate them, then run the command without --run")
     text = filled("README.md.in", card_values(release, recorded(release), results, ratings))
     (release.folder / "README.md").write_text(text, encoding="utf-8")
 
@@ -313,18 +321,6 @@ def recorded(release: Release) -> dict[str, Any]:
     return json.loads((release.bundle / "provenance.json").read_text(encoding="utf-8"))
 
 
-def read_result(release: Release, benchmark: str) -> dict[str, Any]:
-    """Returns a benchmark's result.
-
-    Raises:
-        DataError: It is missing.
-    """
-    path = release.result(benchmark)
-    if not path.is_file():
-        raise DataError(f"{path} does not exist; release the model without --card first")
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def filled(template: str, values: Mapping[str, str]) -> str:
     """Returns a template of `models/templates` with its placeholders filled."""
     return Template((MODELS / "templates" / template).read_text(encoding="utf-8")).substitute(values)
@@ -334,21 +330,22 @@ def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=["en-de", "de-en"])
-    parser.add_argument("--run", type=Path, help="run folder, or model folder in float32")
+    parser.add_argument(
+        "--run", type=Path, help="run folder, or model folder in float32; without it, the package keeps its model"
+    )
     parser.add_argument("--version", help="version of the package, e.g. 2.0.0; that of the package if omitted")
     parser.add_argument("--tolerance", type=float, default=0.5, help="maximum loss of int8, in BLEU points")
     parser.add_argument("--results", type=Path, required=True, help="folder of the results of benchmarks")
-    parser.add_argument("--card", action="store_true", help="only write the card, from the results that are there")
     arguments = parser.parse_args()
-    if bool(arguments.run) == arguments.card:
-        parser.error("give either --run, or --card")
     project = tomllib.loads((MODELS / arguments.model / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     release = Release(arguments.model, arguments.version or project["version"], arguments.results)
     try:
-        if not arguments.card:
+        if arguments.run:
             build_bundle(release, arguments.run, arguments.tolerance)
             write_package(release)
-            measure(release)
+            for benchmark in SCORED:  # of another model
+                release.result(benchmark).unlink(missing_ok=True)
+        measure(release)
         write_card(release)
     except TransformerError as error:
         sys.exit(f"error: {error}")

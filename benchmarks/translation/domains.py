@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 import transformer
-from transformer import Search
 from transformer.evaluation.scores import corpus_scores
 from transformer.runtime.machine import machine
 
@@ -21,15 +20,15 @@ SAMPLES = 1000
 """Bootstrap samples of the intervals."""
 
 
-def test_sets(data: Path) -> dict[str, tuple[Path, Search]]:
-    """Returns the path of each test set, without the language at its end, and the search it is translated with."""
-    tatoeba, greedy = data / "tatoeba-en-de" / "test", Search()
+def test_sets(data: Path) -> dict[str, tuple[Path, int]]:
+    """Returns the path of each test set, without the language at its end, and the beam it is translated with."""
+    tatoeba = data / "tatoeba-en-de" / "test"
     return {
-        "Tatoeba": (tatoeba, greedy),
-        "Tatoeba, beam of 4": (tatoeba, Search(beam=4)),
-        "Multi30k test_2016_flickr": (data / "multi30k" / "test_2016_flickr", greedy),
-        "newstest2014": (data / "wmt" / "newstest2014", greedy),
-        "software": (CORPORA / "software-test", greedy),
+        "Tatoeba": (tatoeba, 1),
+        "Tatoeba, beam of 4": (tatoeba, 4),
+        "Multi30k test_2016_flickr": (data / "multi30k" / "test_2016_flickr", 1),
+        "newstest2014": (data / "wmt" / "newstest2014", 1),
+        "software": (CORPORA / "software-test", 1),
     }
 
 
@@ -45,11 +44,11 @@ def main() -> None:
     translator = transformer.load(arguments.model)
     warnings.simplefilter("ignore")
     results, signatures = {}, {}
-    for name, (path, search) in test_sets(arguments.data).items():
+    for name, (path, beam) in test_sets(arguments.data).items():
         lines, references = (
             Path(f"{path}.{language}").read_text(encoding="utf-8").splitlines() for language in (source, target)
         )
-        bleu, chrf = corpus_scores(translator.translate(lines, search=search), references, samples=SAMPLES)
+        bleu, chrf = corpus_scores(translator.translate(lines, beam=beam), references, samples=SAMPLES)
         signatures = {score.name: score.signature for score in (bleu, chrf)}
         results[name] = {
             "sentences": len(lines),
