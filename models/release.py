@@ -60,7 +60,7 @@ CALIBRATION_PAIRS: Final = 1000
 SOURCES: Final = {
     "train": ("sentences of [Tatoeba](https://tatoeba.org), as paired by manythings.org/anki", "CC BY 2.0 FR"),
     "examples": ("example sentences of the dictionary [Ding](https://www-user.tu-chemnitz.de/~fri/ding/)", "GPL-2+"),
-    "dictionary": ("its words and phrases", "GPL-2+"),
+    "dictionary": ("words and phrases of the dictionary Ding", "GPL-2+"),
     "phrases": ("everyday phrases, written for this project", "MIT"),
     "messages": ("messages of programs", "GPL and LGPL in several versions, MPL-2.0"),
     "documents": ("help of LibreOffice, GIMP, GNOME and Debian", "MPL-2.0, GFDL-1.2+, CC BY-SA 3.0, GPL-2+"),
@@ -268,7 +268,7 @@ def card_values(
         release: The version.
         record: Provenance of the model.
         results: Results of the benchmarks, by their names.
-        ratings: Number of everyday sentences with each rating.
+        ratings: Number of everyday sentences with each rating, and with none (""); all are "?" until none is left.
     """
     source, target = (LANGUAGES[language] for language in release.languages)
     recipe, domains = record["recipe"], results["domains"]
@@ -285,7 +285,7 @@ def card_values(
         "bleu_signature": domains["signatures"]["BLEU"], "chrf_signature": domains["signatures"]["chrF"],
         "seconds": f"{2000 / record['quantized']['int8']['lines_per_second']:.1f}",
         "machine": f"{domains['machine']['cores']} cores of an {domains['machine']['processor']}",
-        "good": str(ratings["good"]), "usable": str(ratings["usable"]), "wrong": str(ratings["wrong"]),
+        **{rating: "?" if ratings[""] else str(ratings[rating]) for rating in ("good", "usable", "wrong")},
         "numbers_right": str(numbers["right"]), "numbers_silent": str(numbers.get("silent", 0)),
         "odd_faults": str(len(results["odd_lines"]["examples"])),
         "steps": f"{record['step']:,}", "batch_tokens": f"{recipe['training']['batch_tokens']:,}",
