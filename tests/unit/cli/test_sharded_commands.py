@@ -72,7 +72,7 @@ LINE_COMMANDS = {
     "score, JSON": ("score {translator} --source {source} --target {target} --json", ".jsonl"),
     "embed": ("embed {bert} --input {source}", ".jsonl"),
     "embed, array": ("embed {bert} --input {source}", ".npy"),
-    "backtranslate": ("backtranslate {translator} {source} --sample --seed 3", ".tsv"),
+    "backtranslate": ("backtranslate {translator} {source} --sample --seed 3 --max-tokens 3", ".tsv"),
     "classify": ("classify {bert} --input {source}", ".txt"),
     "classify, JSON": ("classify {bert} --input {source} --json", ".jsonl"),
 }
@@ -175,7 +175,8 @@ def test_teachers_share_their_text(paths: dict[str, Path], tmp_path: Path) -> No
     recipe = write_recipe(tmp_path, (paths["source"], paths["target"]))
     validation = [f"data.validation_{side}={paths[side]}" for side in ("source", "target")]
     arguments = ["distill", paths["translator"], paths["source"], "--student", recipe, "--target", paths["target"],
-                 "--by-reference", "--beam", 2, "--set", validation[0], "--set", validation[1]]  # fmt: skip
+                 "--by-reference", "--beam", 2, "--max-tokens", 3,
+                 "--set", validation[0], "--set", validation[1]]  # fmt: skip
     call(*arguments, "--run", tmp_path / "whole", "--shard", "1/1")
     for _ in range(2):
         call(*arguments, "--run", tmp_path / "run", "--shards", 3)
