@@ -208,7 +208,7 @@ def test_documents_are_divided_by_file(
         assert len(names) == 4
         assert all((out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes() for name in names)
         assert last in capsys.readouterr().err
-        (rejected,) = [line for path in (out / ".shards").glob("*.rejected.jsonl") for line in path.open()]
+        (rejected,) = [line for path in (out / ".shards").glob("*.rejected.jsonl") for line in path.read_text().splitlines()]
         assert "sub/bad.json" in json.loads(rejected)["reason"]
     for options, message in (
         (["--output", tmp_path / "in"], "both input and output"),
@@ -241,7 +241,7 @@ def test_a_column_of_a_table_is_translated(paths: dict[str, Path], tmp_path: Pat
     assert translations[:38] == (tmp_path / "whole").read_text().splitlines()
     assert translations[38].count("\n") == 1
     assert translations[39:] == [None, ""]
-    (reason,) = [line for path in (tmp_path / "7").glob("*.rejected.jsonl") for line in path.open()]
+    (reason,) = [line for path in (tmp_path / "7").glob("*.rejected.jsonl") for line in path.read_text().splitlines()]
     assert json.loads(reason)["line"] == 40
     assert "row 40: the text is missing" in json.loads(reason)["reason"]
     for options, message in (
