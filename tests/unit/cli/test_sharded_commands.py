@@ -208,7 +208,9 @@ def test_documents_are_divided_by_file(
         assert len(names) == 4
         assert all((out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes() for name in names)
         assert last in capsys.readouterr().err
-        (rejected,) = [line for path in (out / ".shards").glob("*.rejected.jsonl") for line in path.read_text().splitlines()]
+        (rejected,) = [
+            line for path in (out / ".shards").glob("*.rejected.jsonl") for line in path.read_text().splitlines()
+        ]
         assert "sub/bad.json" in json.loads(rejected)["reason"]
     for options, message in (
         (["--output", tmp_path / "in"], "both input and output"),
