@@ -1,0 +1,116 @@
+"""Training speed beside other processes that compute: the share of the speed alone that is left.
+
+The threads of a matrix product wait for one another. While they wait they spin, which is fastest on an idle machine;
+but a thread that spins holds a core that the one it waits for may need. `GOMP_SPINCOUNT` is the number of rounds after
+which a waiting thread of GNU OpenMP, which PyTorch uses, goes to sleep. Each setting is timed alone and beside 1, 2 and
+4 processes that count, in turn, on `tiny` of `throughput.py` in bf16.
+
+Usage: python benchmarks/training/busy_machine.py [--spin-counts default,1000,10000] [--busy 0,1,2,4] [--rounds 3]
+       [--engines ours-bf16] [--out FILE]
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jobs import SHAPES, Runner, make_job, multi30k, named
+from report import command_line, hardware, spread
+
+SPIN_COUNT = "GOMP_SPINCOUNT"
+DEFAULT = "default"
+SHAPE = replace(SHAPES["tiny"], steps=60)
+
+
+@contextmanager
+def busy_processes(n: int) -> Generator[None]:
+    """Runs n processes that count."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(n)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def spin_count(value: str) -> Generator[None]:
+    """Sets the variable for processes that are started meanwhile."""
+    before = os.environ.pop(SPIN_COUNT, None)
+    if value != DEFAULT:
+        os.environ[SPIN_COUNT] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(SPIN_COUNT, None)
+        if before is not None:
+            os.environ[SPIN_COUNT] = before
+
+
+def main() -> None:
+    """Measures all settings and prints the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spin-counts", default=f"{DEFAULT},1000,10000", help="values, with commas")
+    parser.add_argument("--busy", default="0,1,2,4", help="numbers of busy processes, with commas")
+    parser.add_argument("--engines", default="ours-bf16", help="names as in throughput.py, with commas")
+    parser.add_argument("--peers", type=Path, default=Path(".peers"), help="the folder that setup.sh made")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    settings = [
+        (engine, spins, int(busy))
+        for engine in arguments.engines.split(",")
+        for spins in arguments.spin_counts.split(",")
+        for busy in arguments.busy.split(",")
+    ]
+    batches, vocabulary = multi30k(10_000, SHAPE.warm_steps + SHAPE.steps)
+    rates: dict[tuple[str, str, int], list[float]] = {setting: [] for setting in settings}
+    with tempfile.TemporaryDirectory() as folder:
+        job = make_job(SHAPE, batches, vocabulary, Path(folder)) | {"threads": 2, "device": "cpu"}
+        python = {"transformers": str(arguments.peers / "transformers/bin/python")}
+        runner = Runner(job, Path(folder), python)
+        for number in range(arguments.rounds):
+            for setting in settings:
+                engine, spins, busy = setting
+                with spin_count(spins), busy_processes(busy):
+                    (timing,) = runner.timed([named(engine)], number + 1)
+                if "error" in timing:
+                    raise SystemExit(f"{engine}: {timing['error']}")
+                rates[setting].append(timing["target_tokens_per_second"])
+                print(
+                    f"round {number + 1}: {engine}, spins {spins}, {busy} busy: {rates[setting][-1]:,.0f}", flush=True
+                )
+    figures: list[dict[str, Any]] = []
+    for setting, values in rates.items():
+        engine, spins, busy = setting
+        alone = rates.get((engine, spins, 0))
+        share = statistics.median(values) / statistics.median(alone) if alone else None
+        figures.append({
+            "engine": engine, "spin_count": spins, "busy": busy, "target_tokens_per_second": spread(values),
+            "share_of_alone": share,
+        })  # fmt: skip
+        print(json.dumps(figures[-1]))
+    result = {
+        "command": command_line(),
+        "hardware": hardware(torch.device("cpu")) | {"threads": 2},
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "figures": figures,
+    }
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
