@@ -49,7 +49,7 @@ ENGINES = ("ours-int8", "ctranslate2-int8", "ours-bf16", "ours-float32", "ctrans
 BATCHES = {"ours": ("its own",), "ctranslate2": ("32 lines", "64 lines", "1024 tokens", "2048 tokens", "4096 tokens")}
 SETTINGS = ((1, 1), (1, 2), (2, 1))
 """Workers, and threads of each."""
-SWEPT_LINES, EXTRA_TOKENS, AGREEMENT = 300, 50, 0.99
+SWEPT_LINES, EXTRA_TOKENS, AGREEMENT = 1000, 50, 0.99
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 import platform
 import sys
 import time
+import unicodedata
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -84,13 +85,16 @@ class Text:
         from tokenizers import Tokenizer
 
         content = json.loads(Path(order["tokenizer"]).read_text())
-        if content["normalization"] != {"unicode": "none", "lowercase": False}:
-            raise SystemExit("the model's tokenizer normalizes, which this driver does not; give another model")
+        self.form = content["normalization"]["unicode"]
+        if content["normalization"]["lowercase"]:
+            raise SystemExit("the model's tokenizer lowercases, which this driver does not; give another model")
         self.engine, self.pieces = engine, Tokenizer.from_str(json.dumps(content["merges"]))
 
     def translate_file(self, case: dict[str, Any]) -> None:
         """Reads, encodes, translates, decodes and writes."""
         lines = Path(case["input"]).read_bytes().decode().removesuffix("\n").split("\n")
+        if self.form != "none":
+            lines = [unicodedata.normalize(self.form.upper(), line) for line in lines]
         encoded = self.pieces.encode_batch([f" {line}" for line in lines], add_special_tokens=False)
         sources = [[*(token + CONTROL for token in encoding.ids[: case["longest"] - 1]), EOS] for encoding in encoded]
         outputs = self.engine.tokens_of(self.engine.translate(self.engine.prepare(sources), case))
