@@ -118,8 +118,7 @@ class Transformer(nn.Module):
         """
         if limit > self.tgt_pos.seq_len:
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
-        layers = self.decoder.begin(self.encode(src, src_mask))
-        return DecoderCache(layers, src_mask, positions=torch.zeros_like(src[:, 0]))
+        return self.decoder.begin(self.encode(src, src_mask), src_mask)
 
     def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
         """Returns the logits after one more token per row, and the state for the next step.

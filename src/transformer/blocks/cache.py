@@ -159,11 +159,7 @@ class DecoderCache(IncrementalState):
         If the selected rows of a sentence are not adjacent, or sentences have unequal numbers of rows, each row gets a
         copy of the source side. This state must not be used afterwards.
         """
-        row_sentences = (rows // self.width).tolist()
-        width = len(row_sentences) // len(dict.fromkeys(row_sentences)) if row_sentences else 1
-        sentences = row_sentences[::width]
-        if [sentence for sentence in sentences for _ in range(width)] != row_sentences:
-            sentences, width = row_sentences, 1
+        sentences, width = group_rows(rows, self.width)
         keeps_all = sentences == list(range(len(self.src_mask)))
         sentence_ids = torch.tensor(sentences, dtype=torch.long, device=rows.device)
         positions = self.positions[rows]
@@ -175,6 +171,25 @@ class DecoderCache(IncrementalState):
             layers.append(LayerCache(layer.self_attention.select(rows, self.longest, shortest), source))
         src_mask = self.src_mask if keeps_all else self.src_mask[sentence_ids]
         return type(self)(layers, src_mask, positions, longest, width)
+
+
+def group_rows(rows: Int[Tensor, " R"], width: int) -> tuple[list[int], int]:
+    """Groups the rows of a selection by sentence.
+
+    Args:
+        rows: Selected rows.
+        width: Number of rows per sentence before the selection.
+
+    Returns:
+        The sentence of each group, and the number of rows per group: 1 if the rows of a sentence are not adjacent, or
+        sentences have unequal numbers of rows.
+    """
+    row_sentences = (rows // width).tolist()
+    new_width = len(row_sentences) // len(dict.fromkeys(row_sentences)) if row_sentences else 1
+    sentences = row_sentences[::new_width]
+    if [sentence for sentence in sentences for _ in range(new_width)] != row_sentences:
+        return row_sentences, 1
+    return sentences, new_width
 
 
 def _min_max(positions: Int[Tensor, " B"]) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformer.blocks.attention import Bias, Mask
 from transformer.blocks.cache import CausalCache, KeyValueCache
 from transformer.blocks.encoder import Encoder, EncoderLayer
+from transformer.blocks.masks import causal_mask
 
 
 class CausalDecoderLayer(EncoderLayer):
@@ -47,16 +48,20 @@ class CausalDecoderLayer(EncoderLayer):
 class CausalDecoder(Encoder):
     """A stack of `CausalDecoderLayer`s and a final norm; `forward` needs a causal mask."""
 
-    def begin(
-        self, x: Float[Tensor, "B S D"], mask: Mask | None = None
-    ) -> tuple[Float[Tensor, "B S D"], list[KeyValueCache]]:
-        """Same as `forward`, but also returns the keys and values of every layer."""
-        caches: list[KeyValueCache] = []
-        bias = self.self_attention_bias(x)
+    def begin(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> CausalCache:
+        """Reads prompts, with padding at the end, and returns the state for decoding.
+
+        Args:
+            x: Embedded prompts; they may be empty.
+            lengths: Number of tokens of each prompt.
+        """
+        is_empty = not x.size(1)
+        x = x.new_zeros(len(x), 1, x.size(2)) if is_empty else x  # determines the shapes and dtypes of the caches
+        mask, bias, caches = causal_mask(x.size(1), x.device), self.self_attention_bias(x), list[KeyValueCache]()
         for layer in cast(Iterable[CausalDecoderLayer], self.layers):
             x, cache = layer.begin(x, mask, bias)
-            caches.append(cache)
-        return self.norm(x), caches
+            caches.append(cache.without_positions() if is_empty else cache)
+        return CausalCache(caches, lengths, int(lengths.max()))
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: CausalCache) -> Float[Tensor, "B 1 D"]:
         """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import cast
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -107,9 +108,11 @@ class Decoder(LayerStack):
             x = layer(x, encoder_output, src_mask, tgt_mask, bias)
         return self.norm(x)
 
-    def begin(self, encoder_output: Float[Tensor, "B S D"]) -> list[LayerCache]:
-        """Returns one empty cache per layer; see `DecoderLayer.begin`."""
-        return [layer.begin(encoder_output) for layer in cast(Iterable[DecoderLayer], self.layers)]
+    def begin(self, encoder_output: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B 1 1 S"]) -> DecoderCache:
+        """Returns the state for decoding, without target positions; see `DecoderLayer.begin`."""
+        layers = [layer.begin(encoder_output) for layer in cast(Iterable[DecoderLayer], self.layers)]
+        positions = torch.zeros(len(encoder_output), dtype=torch.long, device=encoder_output.device)
+        return DecoderCache(layers, src_mask, positions)
 
     def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
         """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""

@@ -46,13 +46,12 @@ class CompiledSearch:
 
     def supports(self, requests: Iterable[Request]) -> bool:
         """Whether the kernel can answer the requests; it also leaves errors of length to the model."""
-        longest_source, longest_target = self.model.max_positions
         return all(
             not request.prefix
-            and not request.prompt
             and not request.required
-            and len(request.source) <= longest_source
-            and 1 <= request.limit <= longest_target
+            and not (request.prompt and self.search.no_repeat_ngram)
+            and request.limit >= 1
+            and self.model.has_positions(len(request.source), request.limit)
             for request in requests
         )
 

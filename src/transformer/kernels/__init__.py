@@ -8,8 +8,8 @@ from transformer.kernels.attention import (
     supports_attention,
 )
 from transformer.kernels.beam_search import BeamSearchInputs, BeamSearchOptions, beam_search
-from transformer.kernels.compiled_model import CompiledModel
-from transformer.kernels.layer_step import LayerStep
+from transformer.kernels.compiled_model import CompiledDecoder, CompiledEncoder, CompiledModel
+from transformer.kernels.decoder_state import CompiledDecoderState
 from transformer.kernels.library import instruction_set, library, triton_module, unavailable_reason
 from transformer.kernels.normalization import add_norm
 from transformer.kernels.packed_linear import PRECISIONS, PackedLinear, Precision, Weight, quantize_to_int8
@@ -20,8 +20,10 @@ __all__ = [
     "PRECISIONS",
     "BeamSearchInputs",
     "BeamSearchOptions",
+    "CompiledDecoder",
+    "CompiledDecoderState",
+    "CompiledEncoder",
     "CompiledModel",
-    "LayerStep",
     "PackedLinear",
     "Precision",
     "Weight",

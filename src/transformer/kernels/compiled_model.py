@@ -1,17 +1,26 @@
-"""Whole encoder-decoder models as arguments of kernels."""
+"""Whole stacks of layers, and whole models, as arguments of kernels."""
 
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from transformer.kernels.layer_step import LayerArgs, LayerStep, NormArgs
+from transformer.kernels.attention import MAX_HEAD_WIDTH
+from transformer.kernels.library import compiled_library, library
 from transformer.kernels.packed_linear import PackedLinear
 
 NormParameters = tuple[Tensor, Tensor, float]
 """Gain, bias and epsilon of a layer normalization; the tensors are float32 and contiguous."""
+
+
+class NormArgs(ctypes.Structure):
+    """Parameters of a layer normalization, with the fields of the C++ struct `Norm` in kernels.h, in its order."""
+
+    __slots__ = ()  # a misspelled field is an error
+    _fields_ = (("alpha", ctypes.c_void_p), ("beta", ctypes.c_void_p), ("eps", ctypes.c_float))
 
 
 class EmbeddingArgs(ctypes.Structure):
@@ -31,20 +40,49 @@ class EncoderLayerArgs(ctypes.Structure):
     )  # fmt: skip
 
 
+class EncoderArgs(ctypes.Structure):
+    """An encoder, with the fields of the C++ struct `Encoder` in compiled_model.h, in its order."""
+
+    __slots__ = ()  # a misspelled field is an error
+    _fields_ = (
+        ("layers", ctypes.POINTER(EncoderLayerArgs)), ("norm", NormArgs),
+        *((name, ctypes.c_long) for name in ("n_layers", "d_model", "heads", "head_width")),
+        ("is_causal", ctypes.c_int), ("is_rounded", ctypes.c_int),
+    )  # fmt: skip
+
+
+class DecoderLayerArgs(ctypes.Structure):
+    """A decoder layer, with the fields of the C++ struct `DecoderLayer` in kernels.h, in its order."""
+
+    __slots__ = ()  # a misspelled field is an error
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "queries_keys_values", "self_out", "linear_1", "linear_2", "source_query", "source_out",
+        )),
+        ("norms", NormArgs * 3), ("is_pre", ctypes.c_int),
+    )  # fmt: skip
+
+
+class DecoderArgs(ctypes.Structure):
+    """A decoder, with the fields of the C++ struct `Decoder` in compiled_model.h, in its order."""
+
+    __slots__ = ()  # a misspelled field is an error
+    _fields_ = (
+        ("layers", ctypes.POINTER(DecoderLayerArgs)), ("source_keys_values", ctypes.POINTER(ctypes.c_void_p)),
+        ("prompt_encoder", ctypes.POINTER(EncoderArgs)), ("norm", NormArgs),
+        *((name, ctypes.c_long) for name in ("n_layers", "d_model", "heads", "head_width")),
+        ("is_rounded", ctypes.c_int),
+    )  # fmt: skip
+
+
 class ModelArgs(ctypes.Structure):
     """A model, with the fields of the C++ struct `Model` in compiled_model.h, in its order."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
         ("source", EmbeddingArgs), ("target", EmbeddingArgs),
-        ("encoder_layers", ctypes.POINTER(EncoderLayerArgs)), ("decoder_layers", ctypes.POINTER(LayerArgs)),
-        ("source_keys_values", ctypes.POINTER(ctypes.c_void_p)), ("projection", ctypes.c_void_p),
-        ("encoder_norm", NormArgs), ("decoder_norm", NormArgs),
-        *((name, ctypes.c_long) for name in (
-            "n_encoder_layers", "n_decoder_layers", "d_model", "encoder_heads", "encoder_head_width", "decoder_heads",
-            "decoder_head_width",
-        )),
-        ("is_rounded", ctypes.c_int),
+        ("encoder", ctypes.POINTER(EncoderArgs)), ("decoder", ctypes.POINTER(DecoderArgs)),
+        ("projection", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -62,13 +100,13 @@ class EmbeddingWeights:
 
 
 @dataclass(frozen=True)
-class EncoderLayerWeights:
-    """Weights of an encoder layer.
+class LayerWeights:
+    """Weights of a layer of an encoder or decoder.
 
     Attributes:
-        matrices: Fused projection to queries, keys and values; output projection; both matrices of the feed-forward
-            network.
-        norms: Parameters of the norms of both residual connections.
+        matrices: Fused projection to queries, keys and values and output projection of self-attention; both matrices
+            of the feed-forward network; query and output projections of cross-attention, if present.
+        norms: Parameters of the norms of the two or three residual connections.
         is_pre: Whether the layer is pre-norm.
     """
 
@@ -76,88 +114,169 @@ class EncoderLayerWeights:
     norms: Sequence[NormParameters]
     is_pre: bool
 
-    def to_args(self) -> EncoderLayerArgs:
+    def to_encoder_args(self) -> EncoderLayerArgs:
         """Converts the weights to the arguments of a kernel, which must not outlive them."""
         addresses = [matrix.address for matrix in self.matrices]
-        return EncoderLayerArgs(*addresses, (NormArgs * 2)(*map(norm_args, self.norms)), self.is_pre)
+        return EncoderLayerArgs(*addresses, (NormArgs * 2)(*map(_norm_args, self.norms)), self.is_pre)
+
+    def to_decoder_args(self) -> DecoderLayerArgs:
+        """Converts the weights to the arguments of a kernel, which must not outlive them."""
+        self_attention, cross_attention = self.matrices[:4], self.matrices[4:] or (None, None)
+        addresses = [matrix and matrix.address for matrix in (*self_attention, *cross_attention)]
+        return DecoderLayerArgs(*addresses, (NormArgs * 3)(*map(_norm_args, self.norms)), self.is_pre)
 
 
 @dataclass(frozen=True)
-class EncoderWeights:
-    """An encoder.
+class StackWeights:
+    """Weights of a stack of layers.
 
     Attributes:
-        embedding: Embedding of the source.
         layers: Layers, first to last.
-        norm: Norm after the last layer; None without one.
-        heads: Number of attention heads.
-        head_width: Width of a head.
-    """
-
-    embedding: EmbeddingWeights
-    layers: Sequence[EncoderLayerWeights]
-    norm: NormParameters | None
-    heads: int
-    head_width: int
-
-
-@dataclass(frozen=True)
-class DecoderWeights:
-    """A decoder with cross-attention.
-
-    Attributes:
-        embedding: Embedding of the target.
-        layers: Layers, first to last.
-        source_keys_values: For each layer, the projection to the keys and values of cross-attention.
-        projection: Projection to the logits.
         norm: Norm after the last layer; None without one.
         heads: Number of attention heads, of self-attention and cross-attention.
         head_width: Width of a head.
     """
 
-    embedding: EmbeddingWeights
-    layers: Sequence[LayerStep]
-    source_keys_values: Sequence[PackedLinear]
-    projection: PackedLinear
+    layers: Sequence[LayerWeights]
     norm: NormParameters | None
     heads: int
     head_width: int
 
+    @property
+    def d_model(self) -> int:
+        """Width of the layers."""
+        return self.layers[0].matrices[0].inner
 
-class CompiledModel:
-    """An encoder-decoder model that kernels run as a whole.
+    @property
+    def is_rounded(self) -> bool:
+        """Whether the weights are bfloat16 or int8, so that keys and values are bfloat16."""
+        return self.layers[0].matrices[0].precision != "float32"
+
+
+class CompiledEncoder:
+    """A stack of layers without cross-attention that a kernel computes as a whole.
 
     Args:
-        encoder: The encoder.
+        weights: Weights of the stack.
+        is_causal: Whether positions attend to themselves and those before only.
+
+    Attributes:
+        args: Arguments of the kernels, which must not outlive this object.
+    """
+
+    def __init__(self, weights: StackWeights, *, is_causal: bool = False) -> None:
+        self._weights = weights  # keeps the memory that the kernels read alive
+        n_layers = len(weights.layers)
+        self._layers = (EncoderLayerArgs * n_layers)(*(layer.to_encoder_args() for layer in weights.layers))
+        self.args = EncoderArgs(
+            self._layers, _norm_args(weights.norm), n_layers, weights.d_model, weights.heads, weights.head_width,
+            is_causal, weights.is_rounded,
+        )  # fmt: skip
+
+    def __call__(self, x: Float[Tensor, "R D"], lengths: Int[Tensor, " N"]) -> None:
+        """Replaces embedded sentences by the output of the encoder, in place.
+
+        Args:
+            x: One row per token, one sentence after the other without padding; float32 and contiguous.
+            lengths: Number of tokens of each sentence.
+
+        Raises:
+            MemoryError: There is not enough memory.
+        """
+        lengths = lengths.long().contiguous()
+        check_memory(
+            compiled_library().transformer_encode(
+                ctypes.byref(self.args), lengths.data_ptr(), len(lengths), x.data_ptr(), torch.get_num_threads()
+            )
+        )
+
+
+class CompiledDecoder:
+    """A decoder whose step a kernel computes as a whole.
+
+    Args:
+        weights: Weights of the stack.
+        source_keys_values: For each layer, the projection to the keys and values of cross-attention; none for a
+            decoder-only model.
+        prompt_encoder: The same layers for whole prompts, for a decoder-only model.
+
+    Attributes:
+        args: Arguments of the kernels, which must not outlive this object.
+        d_model: Width of the layers.
+    """
+
+    def __init__(
+        self,
+        weights: StackWeights,
+        source_keys_values: Sequence[PackedLinear] = (),
+        prompt_encoder: CompiledEncoder | None = None,
+    ) -> None:
+        self._weights = weights, source_keys_values, prompt_encoder  # keeps the memory that the kernels read alive
+        n_layers, self.d_model = len(weights.layers), weights.d_model
+        self._layers = (DecoderLayerArgs * n_layers)(*(layer.to_decoder_args() for layer in weights.layers))
+        addresses = [projection.address for projection in source_keys_values]
+        self._source_keys_values = (ctypes.c_void_p * n_layers)(*addresses) if addresses else None
+        self.args = DecoderArgs(
+            self._layers, self._source_keys_values, prompt_encoder and ctypes.pointer(prompt_encoder.args),
+            _norm_args(weights.norm), n_layers, weights.d_model, weights.heads, weights.head_width, weights.is_rounded,
+        )  # fmt: skip
+
+
+class CompiledModel:
+    """A model that kernels search with as a whole.
+
+    Args:
+        source: Embedding of the source; that of the target for a decoder-only model.
+        target: Embedding of the target.
+        encoder: The encoder; None for a decoder-only model.
         decoder: The decoder, with weights of the same precision.
+        projection: Projection to the logits.
 
     Attributes:
         address: Address of the arguments for the kernels.
-        max_positions: Number of source positions and of target positions.
         vocab_size: Number of target tokens.
     """
 
-    def __init__(self, encoder: EncoderWeights, decoder: DecoderWeights) -> None:
-        self._weights = encoder, decoder  # keeps the memory that the kernels read alive
-        self.max_positions = len(encoder.embedding.positions), len(decoder.embedding.positions)
-        self.vocab_size = decoder.projection.columns
-        n_layers = len(encoder.layers), len(decoder.layers)
-        self._encoder_layers = (EncoderLayerArgs * n_layers[0])(*(layer.to_args() for layer in encoder.layers))
-        self._decoder_layers = (LayerArgs * n_layers[1])(*(layer.args for layer in decoder.layers))
-        self._source_keys_values = (ctypes.c_void_p * n_layers[1])(
-            *(projection.address for projection in decoder.source_keys_values)
-        )
+    def __init__(
+        self,
+        source: EmbeddingWeights,
+        target: EmbeddingWeights,
+        encoder: CompiledEncoder | None,
+        decoder: CompiledDecoder,
+        projection: PackedLinear,
+    ) -> None:
+        self._weights = source, target, encoder, decoder, projection  # keeps the memory that the kernels read alive
+        self._max_positions = len(source.positions), len(target.positions)
+        self.vocab_size = projection.columns
         self._args = ModelArgs(
-            encoder.embedding.to_args(), decoder.embedding.to_args(), self._encoder_layers, self._decoder_layers,
-            self._source_keys_values, decoder.projection.address, norm_args(encoder.norm), norm_args(decoder.norm),
-            *n_layers, decoder.projection.inner, encoder.heads, encoder.head_width, decoder.heads, decoder.head_width,
-            decoder.projection.precision != "float32",
+            source.to_args(), target.to_args(), encoder and ctypes.pointer(encoder.args), ctypes.pointer(decoder.args),
+            projection.address,
         )  # fmt: skip
         self.address = ctypes.addressof(self._args)
 
+    def has_positions(self, source_length: int, limit: int) -> bool:
+        """Whether the model has enough positions for a source, or a prompt, and so many new tokens."""
+        if self._weights[2] is None:
+            return source_length + limit <= self._max_positions[1]
+        return source_length <= self._max_positions[0] and limit <= self._max_positions[1]
 
-def norm_args(norm: NormParameters | None) -> NormArgs:
-    """Converts the parameters of a norm to the arguments of a kernel, which must not outlive them."""
+
+def supports_layers(head_width: int) -> bool:
+    """Whether the kernels compute layers with heads of this width."""
+    return library() is not None and head_width <= MAX_HEAD_WIDTH
+
+
+def check_memory(status: int) -> None:
+    """Raises the error behind the status of a kernel.
+
+    Raises:
+        MemoryError: There is not enough memory.
+    """
+    if status:
+        raise MemoryError("not enough memory for a batch of this size; make it smaller")
+
+
+def _norm_args(norm: NormParameters | None) -> NormArgs:
     if norm is None:
         return NormArgs()
     alpha, beta, eps = norm

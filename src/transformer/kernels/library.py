@@ -15,7 +15,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 24
+VERSION: Final = 25
 SIGNATURES: Final = {
     "transformer_packed_linear": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_packed_linear_bf16": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -31,7 +31,12 @@ SIGNATURES: Final = {
     "transformer_quantize_rows": (POINTER, LONG, LONG, POINTER, POINTER, INT),
     "transformer_sum_int8_rows": (POINTER, LONG, LONG, POINTER, INT),
     "transformer_attention": (POINTER, INT),
-    "transformer_decoder_layer": (POINTER, POINTER, POINTER, POINTER, POINTER, LONG, INT),
+    "transformer_encode": (POINTER, POINTER, LONG, POINTER, INT),
+    "transformer_decoder_begin": (POINTER, POINTER, POINTER, LONG, INT, POINTER),
+    "transformer_decoder_step": (POINTER, POINTER, LONG, POINTER, POINTER, INT),
+    "transformer_decoder_reorder": (POINTER, POINTER, LONG, POINTER),
+    "transformer_decoder_select": (POINTER, POINTER, POINTER, LONG, LONG, POINTER),
+    "transformer_decoder_end": (POINTER,),
     "transformer_append_to_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG, LONG, POINTER, POINTER, INT),
     "transformer_reorder_cache": (POINTER, LONG, POINTER, LONG, LONG, LONG, LONG, LONG),
     "transformer_beam_search_begin": (POINTER, POINTER, INT, POINTER),
@@ -160,7 +165,10 @@ def _load_for(name: str) -> ctypes.CDLL | None:
         function.argtypes, function.restype = arguments, None
     compiled.transformer_packed_column_block.restype = LONG
     compiled.transformer_sum_of_squares.restype = ctypes.c_double
-    for name in ("embedding_lookup", "cross_entropy", "beam_search_begin", "beam_search_advance"):
+    for name in (
+        "embedding_lookup", "cross_entropy", "encode", "decoder_begin", "decoder_step", "decoder_reorder",
+        "decoder_select", "beam_search_begin", "beam_search_advance",
+    ):  # fmt: skip
         getattr(compiled, f"transformer_{name}").restype = ctypes.c_int
     return compiled
 

@@ -1,6 +1,5 @@
 """Decoder-only language models."""
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -90,12 +89,7 @@ class LanguageModel(nn.Module):
                 f"a prompt of {src.size(1) + 1} tokens and {limit} new ones exceed seq_len={self.seq_len}; "
                 "ask for fewer tokens, or shorten the prompt"
             )
-        positions = src_mask.sum(dim=(1, 2, 3))
-        if not src.size(1):  # a pass over one dummy token determines the shapes and dtypes of the caches
-            _, first = self.decoder.begin(self.positions(self.embed(torch.zeros_like(positions)[:, None])))
-            return CausalCache([cache.without_positions() for cache in first], positions)
-        _, caches = self.decoder.begin(self.positions(self.embed(src)), causal_mask(src.size(1), src.device))
-        return CausalCache(caches, positions, int(positions.max()))
+        return self.decoder.begin(self.positions(self.embed(src)), src_mask.sum(dim=(1, 2, 3)))
 
     def step(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B V"], CausalCache]:
         """Returns the logits after one more token per row, and the state for the next step.

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.blocks import (
-    CausalCache,
     CausalDecoder,
     CausalDecoderLayer,
     FeedForwardBlock,
@@ -194,8 +193,7 @@ def test_a_causal_stack_steps_as_it_reads(bias: nn.Module | None) -> None:
     x = torch.randn(B, T, D)
     expected = stack(x, causal_mask(T))
     lengths = torch.tensor([2, 3, 1])
-    _, caches = stack.begin(x[:, :3], causal_mask(3))
-    state = CausalCache(caches, lengths, 3)
+    state = stack.begin(x[:, :3], lengths)
     order = torch.tensor([2, 0, 1])
     state = state.select(order)
     rows = torch.arange(B)

@@ -29,8 +29,7 @@ from transformer.decoding import Request, Search, search_all
 from transformer.decoding.incremental_state import join_states
 from transformer.errors import ConfigError
 from transformer.inference.cpu import choose_precision, chunking, describe_precision, pack, packed_bytes
-from transformer.inference.cpu.cache import IndirectKVCache, PackedCache
-from transformer.inference.cpu.fused_layers import PackedCausalDecoderLayer
+from transformer.inference.cpu.decoder_state import PackedDecoderState
 from transformer.kernels import PRECISIONS, Precision, Weight, unavailable_reason
 from transformer.models.language_model import LanguageModel
 from transformer.transformer import build_transformer
@@ -98,7 +97,8 @@ def test_encoding_in_chunks_equals_encoding_at_once(
     src = torch.tensor([[1] * n + [0] * (7 - n) for n in (7, 3, 5, 1, 6)])
     mask = {"nothing": None, "padding": padding_mask(src), "what comes later": causal_mask(7)}[hidden]
     x = torch.randn(5, 7, 48)
-    expected, causal, (_, caches) = encoder(x, mask, first), stacks[1](x, mask), stacks[1].begin(x, mask)
+    lengths = torch.tensor([7, 3, 5, 1, 6])
+    expected, causal, state = encoder(x, mask, first), stacks[1](x, mask), stacks[1].begin(x, lengths)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(chunking, "TOKENS_PER_THREAD", 2 * 7)
     packed, rows = pack(stacks, "float32"), list[int]()
@@ -107,7 +107,7 @@ def test_encoding_in_chunks_equals_encoding_at_once(
     torch.testing.assert_close(packed[0](x, mask, first), expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(packed[1](x, mask), causal, atol=1e-4, rtol=1e-4)
     assert rows == [2, 2, 1] * 2
-    for cache, expected_cache in zip(packed[1].begin(x, mask)[1], caches, strict=True):
+    for cache, expected_cache in zip(packed[1].begin(x, lengths).layers, state.layers, strict=True):
         torch.testing.assert_close(cache.keys, expected_cache.keys, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(cache.values, expected_cache.values, atol=1e-4, rtol=1e-4)
 
@@ -156,9 +156,9 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
     expected = model(tokens)
     packed = pack(model, precision)
     assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
-    is_fused = unavailable_reason() is None and not gated
-    assert all((type(layer) is PackedCausalDecoderLayer) == is_fused for layer in packed.decoder.layers)
     state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=41)
+    is_compiled = unavailable_reason() is None and not gated and not biased
+    assert isinstance(state, PackedDecoderState) == is_compiled
     for t in range(4, 45):
         logits, state = packed.step(tokens[:, t], state)
         assert ((logits - expected[:, t]).abs().max() / expected.std()) < NEAR[precision]
@@ -291,13 +291,3 @@ def test_precisions_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe_precision("float32", 1) == "float32 on 1 thread, without compiled kernels"
     with pytest.raises(ConfigError, match="precision='int4' is unknown; choose one of auto, float32, bf16, int8"):
         choose_precision("int4")
-
-
-def test_layers_of_several_kinds_are_selected_each_in_its_way() -> None:
-    """Catches an indirection table that is expected in a layer that has none, as when only some layers are fused."""
-    caches = [kind(torch.randn(2, 1, 8, 16), torch.randn(2, 1, 8, 16)) for kind in (IndirectKVCache, PackedCache)]
-    rows, before = torch.tensor([1, 1]), [(cache.keys.clone(), cache.values.clone()) for cache in caches]
-    for selected, (keys, values) in zip([cache.select(rows, 3, 3) for cache in caches], before, strict=True):
-        cache = selected.materialize() if isinstance(selected, IndirectKVCache) else selected
-        assert torch.equal(cache.keys[:, :, :3], keys[rows, :, :3])
-        assert torch.equal(cache.values[:, :, :3], values[rows, :, :3])

@@ -32,8 +32,16 @@ from transformer.kernels import (
 )
 from transformer.kernels.attention import AttentionArgs
 from transformer.kernels.attention_autograd import HeadsArgs, TrainingAttentionArgs
+from transformer.kernels.beam_search import SearchArgs
+from transformer.kernels.compiled_model import (
+    DecoderArgs,
+    DecoderLayerArgs,
+    EncoderArgs,
+    EncoderLayerArgs,
+    ModelArgs,
+    NormArgs,
+)
 from transformer.kernels.gemm import EpilogueArgs, MatrixArgs
-from transformer.kernels.layer_step import LayerArgs, NormArgs
 from transformer.kernels.library import (
     INSTRUCTION_SETS,
     TORCH_CAPABILITIES,
@@ -95,7 +103,7 @@ def test_a_setting_chooses_the_kernels() -> None:
 @pytest.mark.parametrize(
     "structure",
     [
-        AttentionArgs, EpilogueArgs, HeadsArgs, LayerArgs, MatrixArgs, NormArgs, PackedMatrixArgs,
+        AttentionArgs, EpilogueArgs, HeadsArgs, DecoderLayerArgs, MatrixArgs, NormArgs, PackedMatrixArgs,
         TrainingAttentionArgs,
     ],
 )  # fmt: skip
@@ -560,17 +568,15 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     """Catches a field that was added on one side only: sizes in C must equal those in Python."""
     from ctypes import sizeof
 
-    from transformer.kernels.attention import AttentionArgs
-    from transformer.kernels.layer_step import LayerArgs
-    from transformer.kernels.packed_linear import PackedMatrixArgs
-
     compiled = library()
     assert compiled is not None
-    sizes = [
-        compiled.transformer_size_of_packed_matrix(), compiled.transformer_size_of_attention(),
-        compiled.transformer_size_of_decoder_layer(),
-    ]  # fmt: skip
-    assert sizes == [sizeof(PackedMatrixArgs), sizeof(AttentionArgs), sizeof(LayerArgs)]
+    structures = {
+        "packed_matrix": PackedMatrixArgs, "attention": AttentionArgs, "encoder_layer": EncoderLayerArgs,
+        "decoder_layer": DecoderLayerArgs, "encoder": EncoderArgs, "decoder": DecoderArgs, "model": ModelArgs,
+        "search": SearchArgs,
+    }  # fmt: skip
+    sizes = {name: getattr(compiled, f"transformer_size_of_{name}")() for name in structures}
+    assert sizes == {name: sizeof(structure) for name, structure in structures.items()}
 
 
 @needs_kernels

@@ -1,15 +1,17 @@
-"""Packed models that kernels run as a whole."""
+"""Packed stacks and models as arguments of kernels that compute them as a whole."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, cast, runtime_checkable
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, cast, runtime_checkable
 
 from torch import Tensor, nn
 
+from transformer.blocks.causal import CausalDecoder, CausalDecoderLayer
+from transformer.blocks.decoder import Decoder, DecoderLayer
 from transformer.blocks.encoder import EncoderLayer
 from transformer.blocks.positional import LearnedPositions, PositionalEncoding
+from transformer.blocks.readout import ReadoutLayer
 from transformer.blocks.stack import LayerStack
 from transformer.inference.cpu.attention import PackedAttention
-from transformer.inference.cpu.fused_layers import PackedDecoderLayer
 from transformer.inference.cpu.layers import (
     PackedEmbedding,
     PackedFeedForward,
@@ -17,22 +19,26 @@ from transformer.inference.cpu.layers import (
     PackedProjection,
     PackedResidual,
 )
-from transformer.kernels import CompiledModel, LayerStep
+from transformer.kernels import CompiledDecoder, CompiledEncoder, CompiledModel
 from transformer.kernels.compiled_model import (
-    DecoderWeights,
     EmbeddingWeights,
-    EncoderLayerWeights,
-    EncoderWeights,
+    LayerWeights,
     NormParameters,
+    StackWeights,
+    supports_layers,
 )
+
+Layer = EncoderLayer | DecoderLayer
+LAYERS: Final = (EncoderLayer, ReadoutLayer, CausalDecoderLayer, DecoderLayer)
+"""Classes of layers that the kernels know."""
 
 
 @runtime_checkable
 class EncoderDecoder(Protocol):
     """The parts of an encoder-decoder model such as `Transformer`."""
 
-    encoder: LayerStack
-    decoder: LayerStack
+    encoder: nn.Module
+    decoder: nn.Module
     src_embed: nn.Module
     tgt_embed: nn.Module
     src_pos: nn.Module
@@ -40,51 +46,100 @@ class EncoderDecoder(Protocol):
     projection_layer: nn.Module
 
 
+@runtime_checkable
+class DecoderOnly(Protocol):
+    """The parts of a language model such as `LanguageModel`."""
+
+    decoder: nn.Module
+    embed: nn.Module
+    positions: nn.Module
+    projection_layer: nn.Module
+
+
 def compile_model(model: nn.Module) -> CompiledModel | None:
-    """Describes a packed model to the kernels; None if it has parts that they do not know."""
-    if not isinstance(model, EncoderDecoder):
+    """Describes a model of packed stacks to the kernels; None if it has parts that they do not know."""
+    projection = getattr(model, "projection_layer", None)
+    if not isinstance(projection, PackedProjection):
         return None
-    encoder, decoder = _encoder(model), _decoder(model)
-    return None if encoder is None or decoder is None else CompiledModel(encoder, decoder)
-
-
-def _encoder(model: EncoderDecoder) -> EncoderWeights | None:
-    embedding, stack = _embedding(model.src_embed, model.src_pos), model.encoder
-    if embedding is None or not _is_supported_stack(stack, _is_supported_encoder_layer):
+    encoder: CompiledEncoder | None = None
+    if isinstance(model, EncoderDecoder):
+        encoder, decoder = getattr(model.encoder, "compiled", None), getattr(model.decoder, "compiled", None)
+        source, target = _embedding(model.src_embed, model.src_pos), _embedding(model.tgt_embed, model.tgt_pos)
+        if encoder is None:
+            return None
+    elif isinstance(model, DecoderOnly):
+        decoder = getattr(model.decoder, "compiled_decoder", None)
+        source = target = _embedding(model.embed, model.positions)
+    else:
         return None
-    layers = cast(Sequence[EncoderLayer], stack.layers)
-    if (sizes := _head_sizes(layer.self_attention_block for layer in layers)) is None:
+    if source is None or target is None or decoder is None:
         return None
-    return EncoderWeights(embedding, [_encoder_layer(layer) for layer in layers], _norm(stack.norm), *sizes)
+    return CompiledModel(source, target, encoder, decoder, projection.proj)
 
 
-def _decoder(model: EncoderDecoder) -> DecoderWeights | None:
-    embedding, stack = _embedding(model.tgt_embed, model.tgt_pos), model.decoder
-    projection = model.projection_layer
-    is_supported = _is_supported_stack(stack, lambda layer: type(layer) is PackedDecoderLayer)
-    if embedding is None or not is_supported or type(projection) is not PackedProjection:
+def compile_encoder(stack: LayerStack, *, but_last: bool = False) -> CompiledEncoder | None:
+    """Describes a stack of packed layers without cross-attention; None if the kernels do not support it.
+
+    Args:
+        stack: The stack.
+        but_last: Whether the last layer and the norm are left out.
+    """
+    layers = list(stack.layers)
+    weights = (
+        _stack_weights(stack, layers[:-1], nn.Identity()) if but_last else _stack_weights(stack, layers, stack.norm)
+    )
+    return None if weights is None else CompiledEncoder(weights)
+
+
+def compile_decoder(stack: Decoder | CausalDecoder) -> CompiledDecoder | None:
+    """Describes a decoder of packed layers; None if the kernels do not support it."""
+    weights = _stack_weights(stack, list(stack.layers), stack.norm)
+    if weights is None:
         return None
-    layers = cast(Sequence[PackedDecoderLayer], stack.layers)
-    cross_attention = [cast(PackedAttention, layer.cross_attention_block) for layer in layers]
-    sizes = _head_sizes([*(layer.self_attention_block for layer in layers), *cross_attention])
-    if sizes is None:
+    if isinstance(stack, CausalDecoder):
+        return CompiledDecoder(weights, prompt_encoder=CompiledEncoder(weights, is_causal=True))
+    layers = cast(Iterable[DecoderLayer], stack.layers)
+    cross_attention = (cast(PackedAttention, layer.cross_attention_block) for layer in layers)
+    return CompiledDecoder(weights, [attention.W_kv for attention in cross_attention])
+
+
+def _stack_weights(stack: LayerStack, layers: Sequence[nn.Module], norm: nn.Module) -> StackWeights | None:
+    if stack.position_bias is not None or not isinstance(norm, nn.Identity | PackedNormalization):
         return None
-    steps, keys_values = [layer.fused_step for layer in layers], [attention.W_kv for attention in cross_attention]
-    return DecoderWeights(embedding, steps, keys_values, projection.proj, _norm(stack.norm), *sizes)
+    supported = [cast(Layer, layer) for layer in layers if type(layer) in LAYERS and _is_supported(cast(Layer, layer))]
+    blocks = [cast(PackedAttention, block) for layer in supported for block in _attentions(layer)]
+    sizes = {(block.h, block.d_k) for block in blocks}
+    if len(supported) < len(layers) or len(sizes) != 1:
+        return None
+    return StackWeights(list(map(_layer_weights, supported)), _norm(norm), *sizes.pop())
 
 
-def _is_supported_stack(stack: LayerStack, is_supported: Callable[[nn.Module], bool]) -> bool:
+def _is_supported(layer: Layer) -> bool:
+    network = layer.feed_forward_block
     return (
-        all(map(is_supported, stack.layers))
-        and stack.position_bias is None
-        and isinstance(stack.norm, nn.Identity | PackedNormalization)
+        all(isinstance(block, PackedAttention) and supports_layers(block.d_k) for block in _attentions(layer))
+        and isinstance(network, PackedFeedForward)
+        and network.fused is not None
+        and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)
     )
 
 
-def _head_sizes(blocks: Iterable[nn.Module]) -> tuple[int, int] | None:
-    """Returns the number and the width of the heads of all blocks; None if they differ."""
-    sizes = {(block.h, block.d_k) for block in cast(Iterable[PackedAttention], blocks)}
-    return sizes.pop() if len(sizes) == 1 else None
+def _attentions(layer: Layer) -> list[nn.Module]:
+    return [layer.self_attention_block, *([layer.cross_attention_block] if isinstance(layer, DecoderLayer) else [])]
+
+
+def _layer_weights(layer: Layer) -> LayerWeights:
+    self_attention, *cross_attention = (cast(PackedAttention, block) for block in _attentions(layer))
+    network = cast(PackedFeedForward, layer.feed_forward_block)
+    residuals = cast(Sequence[PackedResidual], layer.residual_connections)
+    matrices = [self_attention.self_projection, self_attention.W_o, network.linear_1, network.linear_2]
+    matrices += [matrix for block in cross_attention for matrix in (block.W_q, block.W_o)]
+    norms = [cast(NormParameters, _norm(residual.norm)) for residual in residuals]
+    return LayerWeights(matrices, norms, is_pre=residuals[0].order == "pre")
+
+
+def _norm(norm: nn.Module) -> NormParameters | None:
+    return (norm.alpha, norm.beta, norm.eps) if isinstance(norm, PackedNormalization) else None
 
 
 def _embedding(embedding: nn.Module, positions: nn.Module) -> EmbeddingWeights | None:
@@ -96,29 +151,3 @@ def _embedding(embedding: nn.Module, positions: nn.Module) -> EmbeddingWeights |
     if table is None or type(embedding) is not PackedEmbedding:
         return None
     return EmbeddingWeights(embedding.embedding, table.float().contiguous(), embedding.scale)
-
-
-def _is_supported_encoder_layer(layer: nn.Module) -> bool:
-    return (
-        type(layer) is EncoderLayer
-        and isinstance(attention := layer.self_attention_block, PackedAttention)
-        and LayerStep.is_supported(attention.d_k)
-        and isinstance(network := layer.feed_forward_block, PackedFeedForward)
-        and network.fused is not None
-        and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)
-    )
-
-
-def _norm(norm: nn.Module) -> NormParameters | None:
-    return (norm.alpha, norm.beta, norm.eps) if isinstance(norm, PackedNormalization) else None
-
-
-def _encoder_layer(layer: EncoderLayer) -> EncoderLayerWeights:
-    attention = cast(PackedAttention, layer.self_attention_block)
-    network = cast(PackedFeedForward, layer.feed_forward_block)
-    residuals = cast(Sequence[PackedResidual], layer.residual_connections)
-    return EncoderLayerWeights(
-        [attention.self_projection, attention.W_o, network.linear_1, network.linear_2],
-        [cast(NormParameters, _norm(residual.norm)) for residual in residuals],
-        is_pre=residuals[0].order == "pre",
-    )

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 from torch import Tensor, nn
 
 from transformer.blocks.attention import MultiHeadAttention
-from transformer.blocks.causal import CausalDecoder, CausalDecoderLayer
-from transformer.blocks.decoder import DecoderLayer
+from transformer.blocks.causal import CausalDecoder
+from transformer.blocks.decoder import Decoder
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.encoder import Encoder
 from transformer.blocks.feed_forward import FeedForwardBlock, GatedFeedForward
@@ -16,19 +16,16 @@ from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.readout import ReadoutEncoder
 from transformer.blocks.residual import ResidualConnection
 from transformer.inference.cpu.attention import PackedAttention
-from transformer.inference.cpu.compiled_model import compile_model
-from transformer.inference.cpu.fused_layers import PackedCausalDecoderLayer, PackedDecoderLayer, can_be_fused
+from transformer.inference.cpu.compiled_model import compile_decoder, compile_model
 from transformer.inference.cpu.layers import (
-    PackedCausalDecoder,
     PackedEmbedding,
-    PackedEncoder,
     PackedFeedForward,
     PackedGatedFeedForward,
     PackedNormalization,
     PackedProjection,
-    PackedReadoutEncoder,
     PackedResidual,
 )
+from transformer.inference.cpu.stacks import PackedCausalDecoder, PackedDecoder, PackedEncoder, PackedReadoutEncoder
 from transformer.inference.cpu.weights import WeightPacker
 from transformer.kernels import PackedLinear, Precision, Weight
 
@@ -75,10 +72,8 @@ def _pack(module: nn.Module, weights: WeightPacker) -> None:
             setattr(module, name, packed_class(child, weights))
             continue
         _pack(child, weights)
-        if type(child) is DecoderLayer and can_be_fused(child):
-            setattr(module, name, PackedDecoderLayer(child))
-        if type(child) is CausalDecoderLayer and can_be_fused(child):
-            setattr(module, name, PackedCausalDecoderLayer(child))
+        if type(child) is Decoder and (compiled := compile_decoder(child)) is not None:
+            setattr(module, name, PackedDecoder(child, compiled))
         if (packed_stack := PACKED_STACKS.get(type(child))) is not None:
             setattr(module, name, packed_stack(child))
 

@@ -1,22 +1,16 @@
-"""Packed versions of all other blocks."""
+"""Packed versions of single blocks."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from transformer.blocks.attention import Mask
-from transformer.blocks.causal import CausalDecoder
 from transformer.blocks.embedding import InputEmbedding
-from transformer.blocks.encoder import Encoder
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation, FeedForwardBlock, GatedFeedForward
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.projection import ProjectionLayer
-from transformer.blocks.readout import ReadoutEncoder
 from transformer.blocks.residual import ResidualConnection
-from transformer.inference.cpu.chunking import compute_in_chunks
 from transformer.inference.cpu.weights import WeightPacker
 from transformer.kernels import add_norm
 
@@ -109,33 +103,3 @@ class PackedProjection(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Returns one logit per token of the vocabulary."""
         return self.proj(x)
-
-
-class PackedEncoder(Encoder):
-    """Same as `Encoder`, but large batches are computed in chunks.
-
-    Args:
-        stack: Encoder of packed blocks.
-    """
-
-    def __init__(self, stack: Encoder) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update(vars(stack))
-
-    def forward(self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None) -> Float[Tensor, "B S D"]:
-        """Implements `Encoder.forward`."""
-        return compute_in_chunks(super().forward, x, src_mask)
-
-
-class PackedReadoutEncoder(PackedEncoder, ReadoutEncoder):
-    """Same as `ReadoutEncoder`, but large batches are computed in chunks."""
-
-    def forward(
-        self, x: Float[Tensor, "B S D"], src_mask: Mask | None = None, n_queries: int | None = None
-    ) -> Float[Tensor, "B T D"]:
-        """Implements `ReadoutEncoder.forward`."""
-        return compute_in_chunks(partial(ReadoutEncoder.forward, self, n_queries=n_queries), x, src_mask)
-
-
-class PackedCausalDecoder(PackedEncoder, CausalDecoder):
-    """Same as `CausalDecoder`, but large batches are computed in chunks."""

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 namespace transformer {
 namespace {
@@ -31,8 +32,8 @@ class BeamSearch {
         args_(args),
         width_(args.beam),
         n_rows_(args.n_sentences * args.beam),
-        state_(model, {args.source, args.lengths, args.n_sentences}, args.beam,
-               *std::max_element(args.limits, args.limits + args.n_sentences)) {
+        d_model_(model.decoder->d_model),
+        state_(*model.decoder, args.n_sentences, args.beam) {
     for (long slot = 0; slot < args.n_sentences; ++slot) {
       active_.push_back(Sentence{slot});
       for (long w = 0; w < width_; ++w) {
@@ -43,7 +44,15 @@ class BeamSearch {
   }
 
   // Encodes the sources. Returns false if a token is out of range.
-  bool begin(int threads) { return state_.begin(threads); }
+  bool begin(int threads) {
+    const PackedSequences source{args_.source, args_.lengths, args_.n_sentences};
+    const long n_tokens = std::accumulate(args_.lengths, args_.lengths + args_.n_sentences, 0L);
+    std::vector<float, CacheLineAllocator<float>> x(n_tokens * d_model_);
+    if (!embed_sentences(model_.source, source, d_model_, x.data(), threads)) return false;
+    if (model_.encoder) encode(*model_.encoder, args_.lengths, args_.n_sentences, x.data(), threads);
+    state_.begin(x.data(), args_.lengths, threads);
+    return true;
+  }
 
   // Runs up to `max_steps` steps, until a sentence is done. Returns false if a token is out of range.
   bool advance(long max_steps, int threads) {
@@ -62,16 +71,24 @@ class BeamSearch {
  private:
   // Computes the k best tokens after each active hypothesis. Returns false if a token is out of range.
   bool compute_top_k(long k, int threads) {
-    slots_.clear();
-    for (const Sentence& sentence : active_) slots_.push_back(sentence.slot);
-    const long rows = active_.size() * width_;
-    const float* x = state_.step(slots_, tokens_, threads);
-    if (!x) return false;
+    slots_.clear(), input_tokens_.clear();
+    for (const Sentence& sentence : active_) {
+      slots_.push_back(sentence.slot);
+      const auto first = tokens_.begin() + sentence.slot * width_;
+      input_tokens_.insert(input_tokens_.end(), first, first + width_);
+    }
+    const long rows = input_tokens_.size();
+    embedded_.resize(rows * d_model_);
+    if (!embed_tokens(model_.target, input_tokens_.data(), rows, d_model_, embedded_.data(), threads)) return false;
+    for (size_t i = 0; i < slots_.size(); ++i)
+      add_position(model_.target.positions + state_.length(slots_[i]) * d_model_, width_, d_model_,
+                   embedded_.data() + i * width_ * d_model_);
+    const float* x = state_.step(slots_.data(), slots_.size(), embedded_.data(), threads);
     top_log_p_.resize(rows * k), top_tokens_.resize(rows * k);
     transformer_packed_linear_topk(model_.projection, x, rows, k,
                                    length_ < args_.min_tokens ? args_.forbidden_early : args_.forbidden,
                                    top_log_p_.data(), top_tokens_.data(),
-                                   threads_for(rows * model_.d_model * model_.projection->columns, threads));
+                                   threads_for(rows * d_model_ * model_.projection->columns, threads));
     return true;
   }
 
@@ -157,15 +174,15 @@ class BeamSearch {
     for (long w = 0; w < width_; ++w) {
       const Candidate missing{NEG_INFINITY, w, tokens_[row + w]};
       const Candidate& candidate = w < static_cast<long>(selected_.size()) ? selected_[w] : missing;
-      parents_[w] = row + candidate.parent;
-      history_.back()[row + w] = {parents_[w], static_cast<int32_t>(candidate.token)};
+      parents_[w] = candidate.parent;
+      history_.back()[row + w] = {static_cast<int32_t>(row + candidate.parent), static_cast<int32_t>(candidate.token)};
       new_scores_[w] = candidate.score;
     }
     for (long w = 0; w < width_; ++w) {
       scores_[row + w] = new_scores_[w];
       tokens_[row + w] = history_.back()[row + w].token;
     }
-    state_.reorder(row, parents_.data());
+    state_.reorder(row / width_, parents_.data());
   }
 
   std::vector<int64_t> tokens_of(long row, long length) const {
@@ -228,7 +245,7 @@ class BeamSearch {
 
   const Model& model_;
   const SearchArgs args_;
-  const long width_, n_rows_;
+  const long width_, n_rows_, d_model_;
   DecoderState state_;
   long length_ = 0;  // number of tokens generated so far
   std::vector<Sentence> active_, done_;
@@ -238,7 +255,8 @@ class BeamSearch {
 
   // Of one step, for each active sentence or hypothesis.
   std::vector<int32_t> slots_, parents_;
-  std::vector<int64_t> top_tokens_;
+  std::vector<int64_t> input_tokens_, top_tokens_;
+  std::vector<float, CacheLineAllocator<float>> embedded_;
   std::vector<float> top_log_p_, new_scores_;
   std::vector<std::vector<int64_t>> repetitions_;
   std::vector<Candidate> candidates_, selected_;
@@ -246,16 +264,6 @@ class BeamSearch {
   std::vector<int64_t> integers_;
   std::vector<float> result_scores_;
 };
-
-// Calls `work`; returns its result, or -1 if there is not enough memory.
-template <typename Work>
-int catch_out_of_memory(const Work& work) {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    return -1;
-  }
-}
 
 }  // namespace
 }  // namespace transformer

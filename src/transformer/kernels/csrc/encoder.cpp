@@ -9,6 +9,7 @@ namespace transformer {
 namespace {
 
 constexpr long TOKENS_PER_THREAD = 1024;  // computed at a time, to bound the memory of intermediate results
+constexpr int CAUSAL_MASK = 51;           // scratch buffer
 
 // A matrix of activations: float32, or bfloat16 where products read and write it.
 struct Activations {
@@ -31,10 +32,20 @@ void multiply(const PackedMatrix& w, Activations x, long rows, Activations y, in
     transformer_packed_linear(&w, static_cast<const float*>(x.data), rows, static_cast<float*>(y.data), threads);
 }
 
+// Returns a square mask by which each query attends to the positions up to its own; valid until the next call.
+const bool* causal_mask(long size) {
+  bool* mask = reinterpret_cast<bool*>(scratch<char, CAUSAL_MASK>(size * size));
+  for (long query = 0; query < size; ++query)
+    for (long position = 0; position < size; ++position) mask[query * size + position] = position <= query;
+  return mask;
+}
+
 // Self-attention of each sentence. Several sentences are distributed among threads, the heads of a single one likewise.
-void attend_sentences(const Model& model, const int64_t* lengths, long count, Activations projections,
+void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count, Activations projections,
                       Activations attended, int threads) {
-  const long width = model.encoder_head_width, d = model.encoder_heads * width;
+  const long width = encoder.head_width, d = encoder.heads * width;
+  const long longest = *std::max_element(lengths, lengths + count);
+  const bool* mask = encoder.is_causal ? causal_mask(longest) : nullptr;
   std::vector<long> starts(count + 1, 0);
   long operations = 0;
   for (long i = 0; i < count; ++i) {
@@ -51,26 +62,29 @@ void attend_sentences(const Model& model, const int64_t* lengths, long count, Ac
     a.keys = projected + d * (projections.is_bf16 ? 2 : 4);
     a.values = projected + 2 * d * (projections.is_bf16 ? 2 : 4);
     a.out = attended.row(starts[i], d);
-    a.batch = 1, a.queries = a.positions = lengths[i], a.heads = model.encoder_heads, a.width = width;
+    a.batch = 1, a.queries = a.positions = lengths[i], a.heads = encoder.heads, a.width = width;
     a.query_stride = a.key_stride = a.value_stride = 3 * d;
     a.query_batch = a.key_batch = a.value_batch = 3 * d * lengths[i];
     a.key_head = a.value_head = width;
     a.scale = 1 / std::sqrt(static_cast<double>(width));
-    a.is_bfloat16 = projections.is_bf16, a.is_full_sequence = 1, a.allow_bf16 = model.is_rounded;
+    a.is_bfloat16 = projections.is_bf16, a.is_full_sequence = 1, a.allow_bf16 = encoder.is_rounded;
+    a.mask = mask, a.mask_query = mask ? longest : 0;
     transformer_attention(&a, threads_per_sentence);
   }
 }
 
-void encode_chunk(const Model& model, const PackedSequences& source, long rows, float* x, int threads) {
-  const long d = model.d_model, heads = model.encoder_heads * model.encoder_head_width;
-  const bool is_bf16 = HAS_BF16_DOT && model.is_rounded;
-  for (long i = 0; i < model.n_encoder_layers; ++i) {
-    const EncoderLayer& layer = model.encoder_layers[i];
+void encode_chunk(const Encoder& encoder, const int64_t* lengths, long first, long count, long rows, float* x,
+                  int threads, const OnProjections& on_projections) {
+  const long d = encoder.d_model, heads = encoder.heads * encoder.head_width;
+  const bool is_bf16 = HAS_BF16_DOT && encoder.is_rounded;
+  for (long i = 0; i < encoder.n_layers; ++i) {
+    const EncoderLayer& layer = encoder.layers[i];
     residual_connection(x, rows, d, layer.norms[0], layer.is_pre, threads, [&](float* input, float* output) {
       const Activations projections = activations<PROJECTIONS>(rows * 3 * heads, is_bf16);
       const Activations attended = activations<ATTENDED>(rows * heads, is_bf16);
       multiply(*layer.queries_keys_values, {input, false}, rows, projections, threads);
-      attend_sentences(model, source.lengths, source.count, projections, attended, threads);
+      if (on_projections) on_projections(i, first, count, projections.data, is_bf16);
+      attend_sentences(encoder, lengths + first, count, projections, attended, threads);
       multiply(*layer.attention_out, attended, rows, {output, false}, threads);
     });
     residual_connection(x, rows, d, layer.norms[1], layer.is_pre, threads, [&](float* input, float* output) {
@@ -79,7 +93,7 @@ void encode_chunk(const Model& model, const PackedSequences& source, long rows, 
       multiply(*layer.linear_2, inner, rows, {output, false}, threads);
     });
   }
-  if (const Norm& norm = model.encoder_norm; norm.alpha)
+  if (const Norm& norm = encoder.norm; norm.alpha)
     transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, d, x,
                          threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * d, threads));
 }
@@ -100,24 +114,42 @@ void add_position(const float* position, long rows, long d_model, float* x) {
     }
 }
 
-bool encode(const Model& model, const PackedSequences& source, float* x, int threads) {
-  const int64_t* tokens = source.tokens;
-  for (long first = 0, n = 0; first < source.count; first += n) {
-    long rows = 0;
-    for (n = 0; first + n < source.count; ++n) {
-      if (n && rows + source.lengths[first + n] > TOKENS_PER_THREAD * threads) break;
-      rows += source.lengths[first + n];
-    }
-    if (!embed_tokens(model.source, tokens, rows, model.d_model, x, threads)) return false;
-    float* row = x;
-    for (long i = first; i < first + n; ++i)
-      for (long position = 0; position < source.lengths[i]; ++position, row += model.d_model)
-        add_position(model.source.positions + position * model.d_model, 1, model.d_model, row);
-    encode_chunk(model, {tokens, source.lengths + first, n}, rows, x, threads);
-    tokens += rows;
-    x += rows * model.d_model;
-  }
+bool embed_sentences(const Embedding& embedding, const PackedSequences& sentences, long d_model, float* x,
+                     int threads) {
+  long n = 0;
+  for (long i = 0; i < sentences.count; ++i) n += sentences.lengths[i];
+  if (!embed_tokens(embedding, sentences.tokens, n, d_model, x, threads)) return false;
+  for (long i = 0; i < sentences.count; ++i)
+    for (long position = 0; position < sentences.lengths[i]; ++position, x += d_model)
+      add_position(embedding.positions + position * d_model, 1, d_model, x);
   return true;
 }
 
+void encode(const Encoder& encoder, const int64_t* lengths, long count, float* x, int threads,
+            const OnProjections& on_projections) {
+  for (long first = 0, n = 0; first < count; first += n) {
+    long rows = 0;
+    for (n = 0; first + n < count; ++n) {
+      if (n && rows + lengths[first + n] > TOKENS_PER_THREAD * threads) break;
+      rows += lengths[first + n];
+    }
+    encode_chunk(encoder, lengths, first, n, rows, x, threads, on_projections);
+    x += rows * encoder.d_model;
+  }
+}
+
 }  // namespace transformer
+
+extern "C" long transformer_size_of_encoder_layer() { return sizeof(transformer::EncoderLayer); }
+extern "C" long transformer_size_of_encoder() { return sizeof(transformer::Encoder); }
+
+// Encodes embedded sentences in place: one row per token, one sentence after the other. Returns 0, or -1 if there is
+// not enough memory.
+extern "C" int transformer_encode(const transformer::Encoder* encoder, const int64_t* lengths, long count, float* x,
+                                  int threads) {
+  using namespace transformer;
+  return catch_out_of_memory([&] {
+    encode(*encoder, lengths, count, x, threads);
+    return 0;
+  });
+}

@@ -72,13 +72,13 @@ struct TrainingAttention {
   uint64_t seed;
 };
 
-// Fields of `NormArgs` in layer_step.py, in its order.
+// Fields of `NormArgs` in compiled_model.py, in its order.
 struct Norm {
   const float *alpha, *beta;
   float eps;
 };
 
-// Fields of `LayerArgs` in layer_step.py, in its order.
+// Fields of `DecoderLayerArgs` in compiled_model.py, in its order.
 struct DecoderLayer {
   const PackedMatrix *queries_keys_values, *self_out, *linear_1, *linear_2;
   const PackedMatrix *source_query, *source_out;  // null without cross-attention
