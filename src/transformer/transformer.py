@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from transformer.blocks import (
     Decoder,
-    DecoderCache,
     DecoderLayer,
     Encoder,
     EncoderLayer,
     FeedForwardBlock,
+    IncrementalState,
     InputEmbedding,
     LearnedPositions,
     MultiHeadAttention,
@@ -109,7 +109,7 @@ class Transformer(nn.Module):
         """
         return self.project(self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask))
 
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> DecoderCache:
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> IncrementalState:
         """Encodes the source once and returns the state for decoding up to `limit` target tokens.
 
         Raises:
@@ -120,7 +120,7 @@ class Transformer(nn.Module):
             raise ConfigError(f"limit={limit} exceeds tgt_seq_len={self.tgt_pos.seq_len}; ask for fewer tokens")
         return self.decoder.begin(self.encode(src, src_mask), src_mask)
 
-    def step(self, tokens: Int[Tensor, " B"], state: DecoderCache) -> tuple[Float[Tensor, "B V"], DecoderCache]:
+    def step(self, tokens: Int[Tensor, " B"], state: IncrementalState) -> tuple[Float[Tensor, "B V"], IncrementalState]:
         """Returns the logits after one more token per row, and the state for the next step.
 
         The logits equal, up to rounding, those of `forward` at the last position over all tokens so far with a causal

@@ -11,7 +11,7 @@ Masks are boolean, or integers 0 and 1, and broadcast to (B, H, T, S). True (1) 
 """
 
 from transformer.blocks.attention import MultiHeadAttention, attention, attention_weights
-from transformer.blocks.cache import CausalCache, DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.cache import CausalCache, DecoderCache, IncrementalState, KeyValueCache, LayerCache
 from transformer.blocks.causal import CausalDecoder, CausalDecoderLayer
 from transformer.blocks.decoder import Decoder, DecoderLayer
 from transformer.blocks.dropout import Dropout
@@ -54,6 +54,7 @@ __all__ = [
     "FeedForwardBlock",
     "FrequencyScaling",
     "GatedFeedForward",
+    "IncrementalState",
     "InputEmbedding",
     "KeyValueCache",
     "LayerCache",

@@ -96,6 +96,10 @@ class IncrementalState:
         """Mask by which each row may attend to its own positions, up to and including the one being written."""
         return (torch.arange(self.longest + 1, device=self.positions.device) <= self.positions[:, None])[:, None, None]
 
+    def select(self, rows: Int[Tensor, " R"]) -> "IncrementalState":
+        """Returns the selected rows, in the order of `rows`, which may repeat; this state must not be used again."""
+        raise NotImplementedError
+
     def advance(self) -> None:
         """Advances every row by one position."""
         self.positions = self.positions + 1

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transformer.blocks.attention import Bias, Mask
-from transformer.blocks.cache import CausalCache, KeyValueCache
+from transformer.blocks.cache import CausalCache, IncrementalState, KeyValueCache
 from transformer.blocks.encoder import Encoder, EncoderLayer
 from transformer.blocks.masks import causal_mask
 
@@ -48,7 +48,7 @@ class CausalDecoderLayer(EncoderLayer):
 class CausalDecoder(Encoder):
     """A stack of `CausalDecoderLayer`s and a final norm; `forward` needs a causal mask."""
 
-    def begin(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> CausalCache:
+    def begin(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> IncrementalState:
         """Reads prompts, with padding at the end, and returns the state for decoding.
 
         Args:
@@ -63,8 +63,9 @@ class CausalDecoder(Encoder):
             caches.append(cache.without_positions() if is_empty else cache)
         return CausalCache(caches, lengths, int(lengths.max()))
 
-    def step(self, x: Float[Tensor, "B 1 D"], cache: CausalCache) -> Float[Tensor, "B 1 D"]:
-        """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""
+    def step(self, x: Float[Tensor, "B 1 D"], state: IncrementalState) -> Float[Tensor, "B 1 D"]:
+        """Same as `forward`, but for one new position per row, whose keys and values are added to the state."""
+        cache = cast(CausalCache, state)
         mask, bias = cache.self_mask, self.step_bias(cache)
         for layer, layer_cache in zip(cast(Iterable[CausalDecoderLayer], self.layers), cache.layers, strict=True):
             x = layer.step(x, layer_cache, cache.positions, mask, bias)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transformer.blocks.attention import Bias, Mask, MultiHeadAttention
-from transformer.blocks.cache import DecoderCache, KeyValueCache, LayerCache
+from transformer.blocks.cache import DecoderCache, IncrementalState, KeyValueCache, LayerCache
 from transformer.blocks.normalization import LayerNormalization
 from transformer.blocks.residual import Norm, residual_connections
 from transformer.blocks.stack import LayerStack
@@ -108,14 +108,15 @@ class Decoder(LayerStack):
             x = layer(x, encoder_output, src_mask, tgt_mask, bias)
         return self.norm(x)
 
-    def begin(self, encoder_output: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B 1 1 S"]) -> DecoderCache:
+    def begin(self, encoder_output: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B 1 1 S"]) -> IncrementalState:
         """Returns the state for decoding, without target positions; see `DecoderLayer.begin`."""
         layers = [layer.begin(encoder_output) for layer in cast(Iterable[DecoderLayer], self.layers)]
         positions = torch.zeros(len(encoder_output), dtype=torch.long, device=encoder_output.device)
         return DecoderCache(layers, src_mask, positions)
 
-    def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
-        """Same as `forward`, but for one new position per row, whose keys and values are added to `cache`."""
+    def step(self, x: Float[Tensor, "B 1 D"], state: IncrementalState) -> Float[Tensor, "B 1 D"]:
+        """Same as `forward`, but for one new position per row, whose keys and values are added to the state."""
+        cache = cast(DecoderCache, state)
         self_mask, bias = cache.self_mask, self.step_bias(cache)
         for index, layer in enumerate(cast(Iterable[DecoderLayer], self.layers)):
             x = layer.step(x, cache, index, self_mask, bias)

@@ -4,8 +4,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer.blocks import (
-    CausalCache,
     CausalDecoder,
+    IncrementalState,
     InputEmbedding,
     MultiHeadAttention,
     ProjectionLayer,
@@ -73,7 +73,7 @@ class LanguageModel(nn.Module):
         """Returns the logits for the decoder's output."""
         return self.projection_layer(x)
 
-    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> CausalCache:
+    def begin(self, src: Int[Tensor, "B S"], src_mask: Bool[Tensor, "B 1 1 S"], limit: int) -> IncrementalState:
         """Reads prompts without their last token, which is passed to the first `step`; they may be empty.
 
         Args:
@@ -91,7 +91,7 @@ class LanguageModel(nn.Module):
             )
         return self.decoder.begin(self.positions(self.embed(src)), src_mask.sum(dim=(1, 2, 3)))
 
-    def step(self, tokens: Int[Tensor, " B"], state: CausalCache) -> tuple[Float[Tensor, "B V"], CausalCache]:
+    def step(self, tokens: Int[Tensor, " B"], state: IncrementalState) -> tuple[Float[Tensor, "B V"], IncrementalState]:
         """Returns the logits after one more token per row, and the state for the next step.
 
         The logits equal, up to rounding, those of `forward` at the last position over all tokens so far. `state` is

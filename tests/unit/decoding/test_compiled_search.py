@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from transformer.blocks import (
+    CausalDecoder,
+    CausalDecoderLayer,
+    FeedForwardBlock,
+    InputEmbedding,
+    LearnedPositions,
+    MultiHeadAttention,
+    ProjectionLayer,
+)
 from transformer.decoding import Hypothesis, Request, Search, search_all, search_each
 from transformer.decoding.compiled_search import CompiledSearch
 from transformer.decoding.parallel import single_thread
@@ -13,6 +23,7 @@ from transformer.errors import ConfigError
 from transformer.inference.cpu.compiled_model import compile_model
 from transformer.inference.cpu.convert import pack
 from transformer.kernels import PackedLinear, Precision, Weight, instruction_set, library
+from transformer.models.language_model import LanguageModel
 from transformer.options.length_penalties import length_normalization
 from transformer.transformer import Transformer, build_transformer
 
@@ -27,11 +38,30 @@ def packed_model(seed: int, precision: Precision, **options: Any) -> Transformer
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"d_model": 48, "N": 2, "h": 3, "d_ff": 70, "dropout": 0.0}
     model = build_transformer(61, 61, 40, 60, **(sizes | options))
+    randomize(model, model.projection_layer)
+    return pack(model, precision)
+
+
+def randomize(model: nn.Module, projection: ProjectionLayer) -> None:
+    """Draws the parameters at random, so that the end of a text is not rare."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             torch.nn.init.normal_(parameter, mean=float(name.endswith("alpha")), std=0.3)
-        assert model.projection_layer.proj.bias is not None
-        model.projection_layer.proj.bias.zero_()[EOS] = 1.5
+        assert projection.proj.bias is not None
+        projection.proj.bias.zero_()[EOS] = 1.5
+
+
+def packed_language_model(seed: int, precision: Precision) -> LanguageModel:
+    """A random decoder-only model, whose texts end at different lengths."""
+    torch.manual_seed(seed)
+
+    def layer() -> CausalDecoderLayer:
+        return CausalDecoderLayer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0)
+
+    decoder = CausalDecoder(nn.ModuleList(layer() for _ in range(2)))
+    projection = ProjectionLayer(48, 61)
+    model = LanguageModel(InputEmbedding(48, 61), LearnedPositions(48, 70, 0.0), decoder, projection)
+    randomize(model, projection)
     return pack(model, precision)
 
 
@@ -47,7 +77,7 @@ def random_requests(seed: int, n: int, **options: Any) -> list[Request]:
 
 
 def step_by_step(
-    model: Transformer, requests: list[Request], search: Search, monkeypatch: pytest.MonkeyPatch
+    model: Transformer | LanguageModel, requests: list[Request], search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> list[list[Hypothesis]]:
     with monkeypatch.context() as patch:
         patch.setattr(CompiledSearch, "of", lambda *_: None)
@@ -55,7 +85,11 @@ def step_by_step(
 
 
 def assert_same(
-    model: Transformer, requests: list[Request], search: Search, monkeypatch: pytest.MonkeyPatch, calls: int = 1
+    model: Transformer | LanguageModel,
+    requests: list[Request],
+    search: Search,
+    monkeypatch: pytest.MonkeyPatch,
+    calls: int = 1,
 ) -> list[list[Hypothesis]]:
     """Both searches give the same tokens and scores, to the last bit.
 
@@ -95,6 +129,18 @@ def test_same_tokens_and_scores(precision: Precision, beam: int, monkeypatch: py
         results = assert_same(model, random_requests(seed, 9), search, monkeypatch)
         lengths |= {len(hypotheses[0].tokens) for hypotheses in results}
     assert len(lengths) > 5, "most translations are equally long"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16", "int8"])
+@pytest.mark.parametrize("beam", [1, 4])
+def test_continued_prompts(precision: Precision, beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches positions that ignore the prompt, and hypotheses that do not see it."""
+    search, model = Search(beam, n_best=beam, limit_ends=True), packed_language_model(7, precision)
+    requests = [replace(request, prompt=(*request.source, 1)) for request in random_requests(7, 9)]
+    requests.append(Request([], 9, prompt=(1,)))
+    assert_same(model, requests, search, monkeypatch)
+    with pytest.raises(ConfigError, match="exceed seq_len=70"):
+        search_all(model, [Request([5] * 20, 51)], search)
 
 
 @pytest.mark.parametrize(

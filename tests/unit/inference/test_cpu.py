@@ -113,6 +113,30 @@ def test_encoding_in_chunks_equals_encoding_at_once(
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("order", ["pre", "post"])
+@torch.inference_mode()
+def test_whole_encoders_equal_their_layers(precision: Precision, order: str) -> None:
+    """Catches padding that is attended to, sentences that are shifted, and a last layer or norm computed twice."""
+    layers = (
+        ReadoutLayer(48, MultiHeadAttention(48, 3), FeedForwardBlock(48, 70, 0.0), 0.0, order=order) for _ in "abc"
+    )
+    encoder = ReadoutEncoder(nn.ModuleList(layers), None if order == "pre" else nn.Identity()).eval()
+    for parameter in encoder.parameters():
+        nn.init.normal_(parameter.data, std=0.3)
+    x, is_token = torch.randn(4, 7, 48), torch.tensor([[1] * n + [0] * (7 - n) for n in (7, 3, 1, 6)]).bool()
+    masks = [None, is_token[:, None, None], is_token.flip(1)[:, None, None]]
+    expected = [(encoder(x, mask), encoder(x, mask, 2)) for mask in masks]
+    (packed,) = pack(nn.ModuleList([encoder]), precision)
+    assert (packed.compiled is not None) == (unavailable_reason() is None)
+    for mask, (whole, first) in zip(masks, expected, strict=True):
+        seen = is_token if mask is None else mask[:, 0, 0]
+        kept = torch.ones_like(seen) if mask is None else seen
+        assert ((packed(x, mask) - whole)[kept].abs().max() / whole.std()) < NEAR[precision]
+        kept = kept[:, :2]
+        assert ((packed(x, mask, 2) - first)[kept].abs().max() / whole.std()) < NEAR[precision]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("order", "h"), [("post", 3), ("pre", 3), ("post", 4)])
 @torch.inference_mode()
 def test_steps_equal_the_full_forward(precision: Precision, order: str, h: int) -> None:

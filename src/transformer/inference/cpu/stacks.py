@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transformer.blocks.attention import Mask
-from transformer.blocks.cache import CausalCache, DecoderCache
+from transformer.blocks.cache import IncrementalState
 from transformer.blocks.causal import CausalDecoder
 from transformer.blocks.decoder import Decoder
 from transformer.blocks.encoder import Encoder
@@ -73,16 +73,14 @@ class PackedDecoder(Decoder):
         self.__dict__.update(vars(stack))
         self.compiled = compiled
 
-    def begin(
-        self, encoder_output: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B 1 1 S"]
-    ) -> DecoderCache | PackedDecoderState:
+    def begin(self, encoder_output: Float[Tensor, "B S D"], src_mask: Bool[Tensor, "B 1 1 S"]) -> IncrementalState:
         """Implements `Decoder.begin`."""
         is_token = src_mask[:, 0, 0]
         return _begin(self.compiled, encoder_output, is_token, torch.zeros(len(is_token), dtype=torch.long), 0)
 
-    def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache | PackedDecoderState) -> Float[Tensor, "B 1 D"]:
+    def step(self, x: Float[Tensor, "B 1 D"], state: IncrementalState) -> Float[Tensor, "B 1 D"]:
         """Implements `Decoder.step`."""
-        return _step(x, cache) if isinstance(cache, PackedDecoderState) else super().step(x, cache)
+        return _step(x, state) if isinstance(state, PackedDecoderState) else super().step(x, state)
 
 
 class PackedCausalDecoder(PackedEncoder, CausalDecoder):
@@ -96,16 +94,16 @@ class PackedCausalDecoder(PackedEncoder, CausalDecoder):
         super().__init__(stack)
         self.compiled, self.compiled_decoder = None, compile_decoder(stack)
 
-    def begin(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> CausalCache | PackedDecoderState:
+    def begin(self, x: Float[Tensor, "B S D"], lengths: Int[Tensor, " B"]) -> IncrementalState:
         """Implements `CausalDecoder.begin`."""
         if self.compiled_decoder is None:
             return super().begin(x, lengths)
         is_token = torch.arange(x.size(1)) < lengths[:, None]
         return _begin(self.compiled_decoder, x, is_token, lengths, int(lengths.max()))
 
-    def step(self, x: Float[Tensor, "B 1 D"], cache: CausalCache | PackedDecoderState) -> Float[Tensor, "B 1 D"]:
+    def step(self, x: Float[Tensor, "B 1 D"], state: IncrementalState) -> Float[Tensor, "B 1 D"]:
         """Implements `CausalDecoder.step`."""
-        return _step(x, cache) if isinstance(cache, PackedDecoderState) else super().step(x, cache)
+        return _step(x, state) if isinstance(state, PackedDecoderState) else super().step(x, state)
 
 
 def _is_padding_mask(mask: Mask | None) -> bool:

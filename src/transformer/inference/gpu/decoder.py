@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from transformer.blocks.attention import MultiHeadAttention
-from transformer.blocks.cache import DecoderCache, LayerCache
+from transformer.blocks.cache import DecoderCache, IncrementalState, LayerCache
 from transformer.blocks.decoder import Decoder, DecoderLayer
 from transformer.blocks.feed_forward import FeedForwardBlock
 from transformer.blocks.normalization import LayerNormalization
@@ -44,8 +44,9 @@ class FusedDecoder(Decoder):
         self.__dict__.update(vars(decoder))
         self.layers = nn.ModuleList(FusedDecoderLayer(cast(DecoderLayer, layer)) for layer in decoder.layers)
 
-    def step(self, x: Float[Tensor, "B 1 D"], cache: DecoderCache) -> Float[Tensor, "B 1 D"]:
+    def step(self, x: Float[Tensor, "B 1 D"], state: IncrementalState) -> Float[Tensor, "B 1 D"]:
         """Implements `Decoder.step` without a mask: the kernels read the rows' positions."""
+        cache = cast(DecoderCache, state)
         for index, layer in enumerate(self.layers):
             x = cast(FusedDecoderLayer, layer).fused_step(x[:, 0], cache, index)[:, None]
         return self.norm(x)
