@@ -110,7 +110,6 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
     """
     _check_ties(model, tied)
     _refuse_non_finite(tensors)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     rounded = {name for name in shapes if name + SCALES in tensors}
     rest = {name: tensor for name, tensor in tensors.items() if name not in rounded and not name.endswith(SCALES)}
@@ -126,10 +125,12 @@ def load_quantized(model: nn.Module, tensors: dict[str, Tensor], tied: dict[str,
     if missing:
         raise BundleError(f"the weights lack {min(missing)}")
     _tie(model, {alias: name for alias, name in tied.items() if name in rest})
-    left = set(rounded)
+    names, left = {id(parameter): name for name, parameter in model.named_parameters()}, set(rounded)
 
     def weight_of(parameter: Tensor) -> Weight:
         name = names[id(parameter)]
+        if name not in rounded:  # by a version that left it as it was
+            return Weight.from_tensor(parameter, precision)
         left.discard(name)
         stored = Weight(tensors[name], tensors[name + SCALES])
         return stored if precision == "int8" else Weight.from_tensor(stored.dequantize(), precision)

@@ -27,9 +27,9 @@ class AttentionArgs(ctypes.Structure):
         ("last", ctypes.c_void_p), ("cache_indirection", ctypes.c_void_p), ("cache_rows", ctypes.c_void_p),
         ("out", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in (
-            "batch", "queries", "positions", "heads", "width", "query_batch", "query_stride", "key_batch", "key_head",
-            "key_stride", "value_batch", "value_head", "value_stride", "mask_batch", "mask_query",
-            "indirection_stride",
+            "batch", "queries", "positions", "heads", "key_heads", "width", "query_batch", "query_stride",
+            "key_batch", "key_head", "key_stride", "value_batch", "value_head", "value_stride",
+            "mask_batch", "mask_query", "indirection_stride",
         )),
         ("scale", ctypes.c_float), ("is_bfloat16", ctypes.c_int), ("is_full_sequence", ctypes.c_int),
         ("allow_bf16", ctypes.c_int),
@@ -38,8 +38,8 @@ class AttentionArgs(ctypes.Structure):
 
 def cached_attention(
     query: Float[Tensor, "B T D"],
-    keys: Float[Tensor, "B H S E"],
-    values: Float[Tensor, "B H S E"],
+    keys: Float[Tensor, "B G S E"],
+    values: Float[Tensor, "B G S E"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     is_full_sequence: bool = False,
@@ -51,7 +51,7 @@ def cached_attention(
         query: Queries of all heads, concatenated; float32. With `is_full_sequence` and `allow_bf16`, bfloat16 queries
             are used directly if the keys are bfloat16 and the processor multiplies bfloat16; the result is then
             bfloat16 too.
-        keys: Keys, float32 or bfloat16, contiguous along the last axis.
+        keys: Keys, float32 or bfloat16, contiguous along the last axis; the heads of the query share them evenly.
         values: Values, with the dtype and layout of the keys.
         mask: Attention mask of shape (B or 1, 1, T or 1, S); True = may attend.
         is_full_sequence: Whether several queries are processed together, which is faster if there are many of them.
@@ -70,24 +70,26 @@ def cached_attention(
     is_supported_dtype = keys.dtype in (torch.float32, torch.bfloat16)
     if compiled is None or not is_supported_dtype or not supports_attention(keys.size(3), mask):
         return None
-    batch, heads, positions, width = keys.shape
-    queries = query.size(1)
+    batch, key_heads, positions, width = keys.shape
+    queries, heads = query.size(1), query.size(2) // width
     if mask is not None:
         mask = mask.expand(-1, -1, -1, positions)
         if positions > 1 and mask.stride(3) != 1:
             mask = mask.contiguous()
     is_bf16 = is_full_sequence and allow_bf16 and supports_bf16() and query.dtype == keys.dtype == torch.bfloat16
     query = query if is_bf16 else query.float()
-    if query.size(-1) != heads * width or values.shape != keys.shape or values.dtype != keys.dtype:
+    is_shared_evenly = query.size(2) == heads * width and heads > 0 and heads % key_heads == 0
+    if not is_shared_evenly or values.shape != keys.shape or values.dtype != keys.dtype:
         raise ValueError(
             f"query.size(-1)={query.size(-1)} and values={tuple(values.shape)} ({values.dtype}) do not match "
-            f"keys={tuple(keys.shape)} ({keys.dtype}); pass {heads * width} features and values like the keys"
+            f"keys={tuple(keys.shape)} ({keys.dtype}); pass {key_heads * width} features, or a multiple, and values "
+            "like the keys"
         )
     if query.stride(-1) != 1 or keys.stride(-1) != 1 or values.stride(-1) != 1:
         query, keys, values = query.contiguous(), keys.contiguous(), values.contiguous()
     out = torch.empty(batch, queries, heads * width, dtype=query.dtype, device="cpu")
     args = attention_args(keys, values, positions, queries, mask=mask)
-    args.query, args.out = query.data_ptr(), out.data_ptr()
+    args.query, args.out, args.heads = query.data_ptr(), out.data_ptr(), heads
     args.is_full_sequence = is_bf16 or (is_full_sequence and keys.dtype == torch.float32)
     args.allow_bf16 = allow_bf16
     args.query_batch, args.query_stride = query.stride()[:2]
@@ -122,7 +124,7 @@ def attention_args(
     return AttentionArgs(
         None, keys.data_ptr(), values.data_ptr(), None if mask is None else mask.data_ptr(), None,
         None if cache_indirection is None else cache_indirection.data_ptr(), None, None,
-        batch, queries, positions, heads, width, 0, 0,
+        batch, queries, positions, heads, heads, width, 0, 0,
         *keys.stride()[:3], *values.stride()[:3], *mask_strides,
         0 if cache_indirection is None else cache_indirection.stride(0),
         1 / math.sqrt(width), keys.dtype == torch.bfloat16, 0, 0,

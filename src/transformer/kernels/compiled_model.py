@@ -12,8 +12,8 @@ from transformer.kernels.attention import MAX_HEAD_WIDTH
 from transformer.kernels.library import compiled_library, library
 from transformer.kernels.packed_linear import PackedLinear
 
-NormParameters = tuple[Tensor, Tensor, float]
-"""Gain, bias and epsilon of a layer normalization; the tensors are float32 and contiguous."""
+NormParameters = tuple[Tensor, Tensor | None, float]
+"""Gain, bias (None for RMSNorm) and epsilon of a normalization; the tensors are float32 and contiguous."""
 
 
 class NormArgs(ctypes.Structure):
@@ -30,13 +30,16 @@ class EmbeddingArgs(ctypes.Structure):
     _fields_ = (("tokens", ctypes.c_void_p), ("positions", ctypes.c_void_p), ("scale", ctypes.c_float))
 
 
-class EncoderLayerArgs(ctypes.Structure):
-    """An encoder layer, with the fields of the C++ struct `EncoderLayer` in compiled_model.h, in its order."""
+class LayerArgs(ctypes.Structure):
+    """A layer, with the fields of the C++ struct `Layer` in kernels.h, in its order."""
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("queries_keys_values", "attention_out", "linear_1", "linear_2")),
-        ("norms", NormArgs * 2), ("is_pre", ctypes.c_int),
+        *((name, ctypes.c_void_p) for name in (
+            "queries_keys_values", "attention_out", "linear_1", "linear_2", "gate", "source_query", "source_out",
+            "cosines", "sines",
+        )),
+        ("norms", NormArgs * 3), ("is_pre", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -45,21 +48,9 @@ class EncoderArgs(ctypes.Structure):
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
-        ("layers", ctypes.POINTER(EncoderLayerArgs)), ("norm", NormArgs),
-        *((name, ctypes.c_long) for name in ("n_layers", "d_model", "heads", "head_width")),
+        ("layers", ctypes.POINTER(LayerArgs)), ("norm", NormArgs),
+        *((name, ctypes.c_long) for name in ("n_layers", "d_model", "heads", "key_heads", "head_width")),
         ("is_causal", ctypes.c_int), ("is_rounded", ctypes.c_int),
-    )  # fmt: skip
-
-
-class DecoderLayerArgs(ctypes.Structure):
-    """A decoder layer, with the fields of the C++ struct `DecoderLayer` in kernels.h, in its order."""
-
-    __slots__ = ()  # a misspelled field is an error
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in (
-            "queries_keys_values", "self_out", "linear_1", "linear_2", "source_query", "source_out",
-        )),
-        ("norms", NormArgs * 3), ("is_pre", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -68,9 +59,9 @@ class DecoderArgs(ctypes.Structure):
 
     __slots__ = ()  # a misspelled field is an error
     _fields_ = (
-        ("layers", ctypes.POINTER(DecoderLayerArgs)), ("source_keys_values", ctypes.POINTER(ctypes.c_void_p)),
+        ("layers", ctypes.POINTER(LayerArgs)), ("source_keys_values", ctypes.POINTER(ctypes.c_void_p)),
         ("prompt_encoder", ctypes.POINTER(EncoderArgs)), ("norm", NormArgs),
-        *((name, ctypes.c_long) for name in ("n_layers", "d_model", "heads", "head_width")),
+        *((name, ctypes.c_long) for name in ("n_layers", "d_model", "heads", "key_heads", "head_width")),
         ("is_rounded", ctypes.c_int),
     )  # fmt: skip
 
@@ -88,15 +79,24 @@ class ModelArgs(ctypes.Structure):
 
 @dataclass(frozen=True)
 class EmbeddingWeights:
-    """Token embeddings with their scale, and a vector for each position."""
+    """Token embeddings with their scale.
+
+    Attributes:
+        tokens: Vector of each token.
+        scale: Factor of these.
+        seq_len: Number of positions.
+        positions: Vector that is added at each position; None if attention encodes the positions.
+    """
 
     tokens: PackedLinear
-    positions: Float[Tensor, "L D"]
     scale: float
+    seq_len: int
+    positions: Float[Tensor, "L D"] | None
 
     def to_args(self) -> EmbeddingArgs:
         """Converts the weights to the arguments of a kernel, which must not outlive them."""
-        return EmbeddingArgs(self.tokens.address, self.positions.data_ptr(), self.scale)
+        positions = None if self.positions is None else self.positions.data_ptr()
+        return EmbeddingArgs(self.tokens.address, positions, self.scale)
 
 
 @dataclass(frozen=True)
@@ -105,25 +105,31 @@ class LayerWeights:
 
     Attributes:
         matrices: Fused projection to queries, keys and values and output projection of self-attention; both matrices
-            of the feed-forward network; query and output projections of cross-attention, if present.
+            of the feed-forward network.
         norms: Parameters of the norms of the two or three residual connections.
         is_pre: Whether the layer is pre-norm.
+        gate: Gate of the feed-forward network, if it has one.
+        cross_attention: Query and output projections of cross-attention, if present.
+        rotation: Cosines and sines by which queries and keys are rotated at each position, if they are.
     """
 
     matrices: Sequence[PackedLinear]
     norms: Sequence[NormParameters]
     is_pre: bool
+    gate: PackedLinear | None = None
+    cross_attention: Sequence[PackedLinear] = ()
+    rotation: tuple[Float[Tensor, "L F"], Float[Tensor, "L F"]] | None = None
 
-    def to_encoder_args(self) -> EncoderLayerArgs:
+    def to_args(self) -> LayerArgs:
         """Converts the weights to the arguments of a kernel, which must not outlive them."""
-        addresses = [matrix.address for matrix in self.matrices]
-        return EncoderLayerArgs(*addresses, (NormArgs * 2)(*map(_norm_args, self.norms)), self.is_pre)
-
-    def to_decoder_args(self) -> DecoderLayerArgs:
-        """Converts the weights to the arguments of a kernel, which must not outlive them."""
-        self_attention, cross_attention = self.matrices[:4], self.matrices[4:] or (None, None)
-        addresses = [matrix and matrix.address for matrix in (*self_attention, *cross_attention)]
-        return DecoderLayerArgs(*addresses, (NormArgs * 3)(*map(_norm_args, self.norms)), self.is_pre)
+        matrices = [*self.matrices, self.gate, *(self.cross_attention or (None, None))]
+        return LayerArgs(
+            *(matrix and matrix.address for matrix in matrices),
+            *(table.data_ptr() for table in self.rotation or ()),
+            *([] if self.rotation else [None, None]),
+            (NormArgs * 3)(*map(_norm_args, self.norms)),
+            self.is_pre,
+        )
 
 
 @dataclass(frozen=True)
@@ -134,12 +140,14 @@ class StackWeights:
         layers: Layers, first to last.
         norm: Norm after the last layer; None without one.
         heads: Number of attention heads, of self-attention and cross-attention.
+        key_heads: Number of heads of keys and values.
         head_width: Width of a head.
     """
 
     layers: Sequence[LayerWeights]
     norm: NormParameters | None
     heads: int
+    key_heads: int
     head_width: int
 
     @property
@@ -151,6 +159,11 @@ class StackWeights:
     def is_rounded(self) -> bool:
         """Whether the weights are bfloat16 or int8, so that keys and values are bfloat16."""
         return self.layers[0].matrices[0].precision != "float32"
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Number and width of layers, numbers of heads and of heads of keys, and width of a head."""
+        return len(self.layers), self.d_model, self.heads, self.key_heads, self.head_width
 
 
 class CompiledEncoder:
@@ -166,12 +179,8 @@ class CompiledEncoder:
 
     def __init__(self, weights: StackWeights, *, is_causal: bool = False) -> None:
         self._weights = weights  # keeps the memory that the kernels read alive
-        n_layers = len(weights.layers)
-        self._layers = (EncoderLayerArgs * n_layers)(*(layer.to_encoder_args() for layer in weights.layers))
-        self.args = EncoderArgs(
-            self._layers, _norm_args(weights.norm), n_layers, weights.d_model, weights.heads, weights.head_width,
-            is_causal, weights.is_rounded,
-        )  # fmt: skip
+        self._layers = (LayerArgs * len(weights.layers))(*(layer.to_args() for layer in weights.layers))
+        self.args = EncoderArgs(self._layers, _norm_args(weights.norm), *weights.sizes, is_causal, weights.is_rounded)
 
     def __call__(self, x: Float[Tensor, "R D"], lengths: Int[Tensor, " N"]) -> None:
         """Replaces embedded sentences by the output of the encoder, in place.
@@ -213,12 +222,12 @@ class CompiledDecoder:
     ) -> None:
         self._weights = weights, source_keys_values, prompt_encoder  # keeps the memory that the kernels read alive
         n_layers, self.d_model = len(weights.layers), weights.d_model
-        self._layers = (DecoderLayerArgs * n_layers)(*(layer.to_decoder_args() for layer in weights.layers))
+        self._layers = (LayerArgs * n_layers)(*(layer.to_args() for layer in weights.layers))
         addresses = [projection.address for projection in source_keys_values]
         self._source_keys_values = (ctypes.c_void_p * n_layers)(*addresses) if addresses else None
         self.args = DecoderArgs(
             self._layers, self._source_keys_values, prompt_encoder and ctypes.pointer(prompt_encoder.args),
-            _norm_args(weights.norm), n_layers, weights.d_model, weights.heads, weights.head_width, weights.is_rounded,
+            _norm_args(weights.norm), *weights.sizes, weights.is_rounded,
         )  # fmt: skip
 
 
@@ -246,7 +255,7 @@ class CompiledModel:
         projection: PackedLinear,
     ) -> None:
         self._weights = source, target, encoder, decoder, projection  # keeps the memory that the kernels read alive
-        self._max_positions = len(source.positions), len(target.positions)
+        self._max_positions = source.seq_len, target.seq_len
         self.vocab_size = projection.columns
         self._args = ModelArgs(
             source.to_args(), target.to_args(), encoder and ctypes.pointer(encoder.args), ctypes.pointer(decoder.args),
@@ -280,4 +289,4 @@ def _norm_args(norm: NormParameters | None) -> NormArgs:
     if norm is None:
         return NormArgs()
     alpha, beta, eps = norm
-    return NormArgs(alpha.data_ptr(), beta.data_ptr(), eps)
+    return NormArgs(alpha.data_ptr(), None if beta is None else beta.data_ptr(), eps)

@@ -7,6 +7,7 @@ from itertools import chain
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.blocks import (
@@ -18,10 +19,14 @@ from transformer.blocks import (
     InputEmbedding,
     LearnedPositions,
     MultiHeadAttention,
+    NoPositions,
     ProjectionLayer,
     ReadoutEncoder,
     ReadoutLayer,
     RelativePositionBias,
+    RMSNormalization,
+    RotaryAttention,
+    RotaryPositions,
     causal_mask,
     padding_mask,
 )
@@ -181,7 +186,7 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
     packed = pack(model, precision)
     assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
     state = packed.begin(tokens[:, :4], torch.ones(3, 1, 1, 4, dtype=torch.bool), limit=41)
-    is_compiled = unavailable_reason() is None and not gated and not biased
+    is_compiled = unavailable_reason() is None and not biased
     assert isinstance(state, PackedDecoderState) == is_compiled
     for t in range(4, 45):
         logits, state = packed.step(tokens[:, t], state)
@@ -189,6 +194,38 @@ def test_steps_of_a_decoder_alone_equal_its_full_forward(
         if t == 9:
             rows = torch.tensor([2, 0, 0])
             state, tokens, expected = state.select(rows), tokens[rows], expected[rows]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@torch.inference_mode()
+def test_steps_of_a_llama_equal_its_full_forward(precision: Precision, kv_heads: int, gated: bool) -> None:
+    """Catches rotations at the wrong position or of values, and query heads that read the keys of others."""
+    rotation = RotaryPositions(12, 50)
+
+    def layer() -> CausalDecoderLayer:
+        attention = RotaryAttention(40, 4, rotation, d_k=12, kv_heads=kv_heads, bias="none")
+        network = (GatedFeedForward if gated else FeedForwardBlock)(40, 70, 0.0, activation=F.silu)
+        return CausalDecoderLayer(40, attention, network, 0.0, norm=RMSNormalization)
+
+    decoder = CausalDecoder(nn.ModuleList(layer() for _ in range(2)), RMSNormalization(40))
+    model = LanguageModel(InputEmbedding(40, 101), NoPositions(50, 0.0), decoder, ProjectionLayer(40, 101)).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter.data, std=0.3)
+    tokens, lengths = torch.randint(4, 101, (3, 45)), torch.tensor([4, 0, 2])
+    expected = model(tokens)
+    packed = pack(model, precision)
+    assert ((packed(tokens) - expected).abs().max() / expected.std()) < NEAR[precision]
+    state = packed.begin(tokens[:, :4], (torch.arange(4) < lengths[:, None])[:, None, None], limit=41)
+    assert isinstance(state, PackedDecoderState) == (unavailable_reason() is None)
+    for t in range(41):
+        rows = torch.arange(len(lengths))
+        logits, state = packed.step(tokens[rows, lengths + t], state)
+        assert ((logits - expected[rows, lengths + t]).abs().max() / expected.std()) < NEAR[precision]
+        if t == 9:
+            rows = torch.tensor([2, 0, 0])
+            state, tokens, expected, lengths = state.select(rows), tokens[rows], expected[rows], lengths[rows]
 
 
 @pytest.mark.parametrize("beam", [1, 4, 12])

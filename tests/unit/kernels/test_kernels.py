@@ -35,9 +35,8 @@ from transformer.kernels.attention_autograd import HeadsArgs, TrainingAttentionA
 from transformer.kernels.beam_search import SearchArgs
 from transformer.kernels.compiled_model import (
     DecoderArgs,
-    DecoderLayerArgs,
     EncoderArgs,
-    EncoderLayerArgs,
+    LayerArgs,
     ModelArgs,
     NormArgs,
 )
@@ -103,7 +102,7 @@ def test_a_setting_chooses_the_kernels() -> None:
 @pytest.mark.parametrize(
     "structure",
     [
-        AttentionArgs, EpilogueArgs, HeadsArgs, DecoderLayerArgs, MatrixArgs, NormArgs, PackedMatrixArgs,
+        AttentionArgs, EpilogueArgs, HeadsArgs, LayerArgs, MatrixArgs, NormArgs, PackedMatrixArgs,
         TrainingAttentionArgs,
     ],
 )  # fmt: skip
@@ -571,9 +570,8 @@ def test_structures_have_the_fields_of_the_kernels() -> None:
     compiled = library()
     assert compiled is not None
     structures = {
-        "packed_matrix": PackedMatrixArgs, "attention": AttentionArgs, "encoder_layer": EncoderLayerArgs,
-        "decoder_layer": DecoderLayerArgs, "encoder": EncoderArgs, "decoder": DecoderArgs, "model": ModelArgs,
-        "search": SearchArgs,
+        "packed_matrix": PackedMatrixArgs, "attention": AttentionArgs, "layer": LayerArgs, "encoder": EncoderArgs,
+        "decoder": DecoderArgs, "model": ModelArgs, "search": SearchArgs,
     }  # fmt: skip
     sizes = {name: getattr(compiled, f"transformer_size_of_{name}")() for name in structures}
     assert sizes == {name: sizeof(structure) for name, structure in structures.items()}

@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from transformer.blocks.causal import CausalDecoder, CausalDecoderLayer
 from transformer.blocks.decoder import Decoder, DecoderLayer
 from transformer.blocks.encoder import EncoderLayer
-from transformer.blocks.positional import LearnedPositions, PositionalEncoding
+from transformer.blocks.positional import LearnedPositions, NoPositions, PositionalEncoding
 from transformer.blocks.readout import ReadoutLayer
 from transformer.blocks.stack import LayerStack
 from transformer.inference.cpu.attention import PackedAttention
 from transformer.inference.cpu.layers import (
     PackedEmbedding,
     PackedFeedForward,
+    PackedGatedFeedForward,
     PackedNormalization,
     PackedProjection,
     PackedResidual,
@@ -108,7 +109,7 @@ def _stack_weights(stack: LayerStack, layers: Sequence[nn.Module], norm: nn.Modu
         return None
     supported = [cast(Layer, layer) for layer in layers if type(layer) in LAYERS and _is_supported(cast(Layer, layer))]
     blocks = [cast(PackedAttention, block) for layer in supported for block in _attentions(layer)]
-    sizes = {(block.h, block.d_k) for block in blocks}
+    sizes = {(block.h, block.kv_heads, block.d_k) for block in blocks}
     if len(supported) < len(layers) or len(sizes) != 1:
         return None
     return StackWeights(list(map(_layer_weights, supported)), _norm(norm), *sizes.pop())
@@ -118,7 +119,7 @@ def _is_supported(layer: Layer) -> bool:
     network = layer.feed_forward_block
     return (
         all(isinstance(block, PackedAttention) and supports_layers(block.d_k) for block in _attentions(layer))
-        and isinstance(network, PackedFeedForward)
+        and isinstance(network, PackedFeedForward | PackedGatedFeedForward)
         and network.fused is not None
         and all(isinstance(residual, PackedResidual) for residual in layer.residual_connections)
     )
@@ -130,12 +131,16 @@ def _attentions(layer: Layer) -> list[nn.Module]:
 
 def _layer_weights(layer: Layer) -> LayerWeights:
     self_attention, *cross_attention = (cast(PackedAttention, block) for block in _attentions(layer))
-    network = cast(PackedFeedForward, layer.feed_forward_block)
-    residuals = cast(Sequence[PackedResidual], layer.residual_connections)
-    matrices = [self_attention.self_projection, self_attention.W_o, network.linear_1, network.linear_2]
-    matrices += [matrix for block in cross_attention for matrix in (block.W_q, block.W_o)]
-    norms = [cast(NormParameters, _norm(residual.norm)) for residual in residuals]
-    return LayerWeights(matrices, norms, is_pre=residuals[0].order == "pre")
+    network = cast(PackedFeedForward | PackedGatedFeedForward, layer.feed_forward_block)
+    residuals, rotation = cast(Sequence[PackedResidual], layer.residual_connections), self_attention.rotation
+    return LayerWeights(
+        [self_attention.self_projection, self_attention.W_o, network.linear_1, network.linear_2],
+        [cast(NormParameters, _norm(residual.norm)) for residual in residuals],
+        is_pre=residuals[0].order == "pre",
+        gate=network.gate if isinstance(network, PackedGatedFeedForward) else None,
+        cross_attention=[matrix for block in cross_attention for matrix in (block.W_q, block.W_o)],
+        rotation=None if rotation is None else (_table(rotation.cosines), _table(rotation.sines)),
+    )
 
 
 def _norm(norm: nn.Module) -> NormParameters | None:
@@ -147,7 +152,15 @@ def _embedding(embedding: nn.Module, positions: nn.Module) -> EmbeddingWeights |
     if type(positions) is PositionalEncoding:
         table = positions.pe
     elif type(positions) is LearnedPositions:
-        table = positions.embedding.weight.detach()
-    if table is None or type(embedding) is not PackedEmbedding:
+        table = positions.embedding.weight
+    elif type(positions) is not NoPositions:
         return None
-    return EmbeddingWeights(embedding.embedding, table.float().contiguous(), embedding.scale)
+    if type(embedding) is not PackedEmbedding:
+        return None
+    return EmbeddingWeights(
+        embedding.embedding, embedding.scale, positions.seq_len, None if table is None else _table(table)
+    )
+
+
+def _table(table: Tensor) -> Tensor:
+    return table.detach().float().contiguous()

@@ -11,10 +11,11 @@ from transformer.blocks.decoder import Decoder
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.encoder import Encoder
 from transformer.blocks.feed_forward import FeedForwardBlock, GatedFeedForward
-from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.normalization import LayerNormalization, RMSNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.readout import ReadoutEncoder
 from transformer.blocks.residual import ResidualConnection
+from transformer.blocks.rotary import RotaryAttention
 from transformer.inference.cpu.attention import PackedAttention
 from transformer.inference.cpu.compiled_model import compile_decoder, compile_model
 from transformer.inference.cpu.layers import (
@@ -32,9 +33,11 @@ from transformer.kernels import PackedLinear, Precision, Weight
 Model = TypeVar("Model", bound=nn.Module)
 PACKED_BLOCKS: Final[dict[type[nn.Module], Callable[..., nn.Module]]] = {
     MultiHeadAttention: PackedAttention,
+    RotaryAttention: PackedAttention,
     FeedForwardBlock: PackedFeedForward,
     GatedFeedForward: PackedGatedFeedForward,
     LayerNormalization: PackedNormalization,
+    RMSNormalization: PackedNormalization,
     ResidualConnection: PackedResidual,
     InputEmbedding: PackedEmbedding,
     ProjectionLayer: PackedProjection,
@@ -81,8 +84,8 @@ def _pack(module: nn.Module, weights: WeightPacker) -> None:
 def _is_supported(block: nn.Module) -> bool:
     """Whether the packed class supports the options of this block."""
     if isinstance(block, ResidualConnection):
-        return isinstance(block.norm, LayerNormalization)
-    return not isinstance(block, MultiHeadAttention) or (block.kv_heads, block.d_v) == (block.h, block.d_k)
+        return isinstance(block.norm, LayerNormalization | RMSNormalization)
+    return not isinstance(block, MultiHeadAttention) or block.d_v == block.d_k
 
 
 def packed_bytes(model: nn.Module) -> int:

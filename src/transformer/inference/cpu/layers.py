@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from transformer.blocks.embedding import InputEmbedding
 from transformer.blocks.feed_forward import ACTIVATIONS, Activation, FeedForwardBlock, GatedFeedForward
-from transformer.blocks.normalization import LayerNormalization
+from transformer.blocks.normalization import LayerNormalization, RMSNormalization
 from transformer.blocks.projection import ProjectionLayer
 from transformer.blocks.residual import ResidualConnection
 from transformer.inference.cpu.weights import WeightPacker
@@ -39,26 +39,27 @@ class PackedGatedFeedForward(nn.Module):
 
     def __init__(self, block: GatedFeedForward, weights: WeightPacker) -> None:
         super().__init__()
-        fused = FUSED_ACTIVATIONS.get(block.activation)
-        self.activation = None if fused else block.activation
-        self.gate = weights.linear(block.gate, activation=fused or "none")
+        self.fused = FUSED_ACTIVATIONS.get(block.activation)
+        self.activation = block.activation
+        self.gate = weights.linear(block.gate, activation=self.fused or "none")
         self.linear_1, self.linear_2 = weights.linear(block.linear_1), weights.linear(block.linear_2)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """Returns the gated FFN(x)."""
         gate = self.gate(x)
-        gate = gate if self.activation is None else self.activation(gate)
+        gate = gate if self.fused else self.activation(gate)
         return self.linear_2(gate.mul_(self.linear_1(x)))
 
 
 class PackedNormalization(nn.Module):
-    """Same as `LayerNormalization`, but for one tensor or a sum of two."""
+    """Same as `LayerNormalization` or `RMSNormalization`, but for one tensor or a sum of two."""
 
-    def __init__(self, block: LayerNormalization, weights: WeightPacker) -> None:
+    def __init__(self, block: LayerNormalization | RMSNormalization, weights: WeightPacker) -> None:
         super().__init__()
         del weights  # a norm has no matrix
         self.eps = block.eps
-        self.alpha, self.beta = block.alpha.detach().float().contiguous(), block.beta.detach().float().contiguous()
+        self.alpha = block.alpha.detach().float().contiguous()
+        self.beta = None if isinstance(block, RMSNormalization) else block.beta.detach().float().contiguous()
 
     def forward(self, x: Float[Tensor, "*rows D"], added: Float[Tensor, "*rows D"] | None = None) -> Tensor:
         """Returns `x + added` with each row normalized, scaled and shifted."""
@@ -71,7 +72,7 @@ class PackedResidual(nn.Module):
     def __init__(self, block: ResidualConnection, weights: WeightPacker) -> None:
         super().__init__()
         self.order = block.order
-        self.norm = PackedNormalization(cast(LayerNormalization, block.norm), weights)
+        self.norm = PackedNormalization(cast(LayerNormalization | RMSNormalization, block.norm), weights)
 
     def forward(self, x: Float[Tensor, "B T D"], sublayer: Callable[[Tensor], Tensor]) -> Float[Tensor, "B T D"]:
         """Implements `ResidualConnection.forward`."""

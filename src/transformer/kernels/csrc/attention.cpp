@@ -13,8 +13,8 @@ struct NextHead {
   long keys, values;
 
   NextHead(const Attention& a, long head)
-      : keys(head + 1 < a.heads ? a.key_head : a.key_batch - head * a.key_head),
-        values(head + 1 < a.heads ? a.value_head : a.value_batch - head * a.value_head) {}
+      : keys(head + 1 < a.key_heads ? a.key_head : a.key_batch - head * a.key_head),
+        values(head + 1 < a.key_heads ? a.value_head : a.value_batch - head * a.value_head) {}
 
   // Prefetches a few vectors, which need not exist. The rows of a head are too short for the hardware prefetcher.
   template <int V, typename T>
@@ -93,8 +93,9 @@ void attend_heads(const Attention& a, int threads) {
     for (long h = 0; h < a.heads; ++h) {
       const long weights_stride = (a.positions / LANES + 1) * LANES;
       float* weights = scratch<float>(MAX_QUERIES * weights_stride);
-      const T *head_keys = keys + h * a.key_head, *head_values = values + h * a.value_head;
-      const NextHead next_head(a, h);
+      const long key_head = h * a.key_heads / a.heads;
+      const T *head_keys = keys + key_head * a.key_head, *head_values = values + key_head * a.value_head;
+      const NextHead next_head(a, key_head);
       for (long t = 0, n; t < a.queries; t += n) {
         n = a.queries - t >= MAX_QUERIES ? MAX_QUERIES : a.queries - t >= 2 ? 2 : 1;
         const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;

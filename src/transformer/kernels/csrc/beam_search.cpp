@@ -80,7 +80,7 @@ class BeamSearch {
     const long rows = input_tokens_.size();
     embedded_.resize(rows * d_model_);
     if (!embed_tokens(model_.target, input_tokens_.data(), rows, d_model_, embedded_.data(), threads)) return false;
-    for (size_t i = 0; i < slots_.size(); ++i)
+    for (size_t i = 0; model_.target.positions && i < slots_.size(); ++i)
       add_position(model_.target.positions + state_.length(slots_[i]) * d_model_, width_, d_model_,
                    embedded_.data() + i * width_ * d_model_);
     const float* x = state_.step(slots_.data(), slots_.size(), embedded_.data(), threads);

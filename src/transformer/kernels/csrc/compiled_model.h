@@ -10,33 +10,26 @@ namespace transformer {
 // Fields of `EmbeddingArgs` in compiled_model.py, in its order.
 struct Embedding {
   const PackedMatrix* tokens;
-  const float* positions;  // one row per position
+  const float* positions;  // one row per position; or null
   float scale;             // factor of the rows of `tokens`
-};
-
-// Fields of `EncoderLayerArgs` in compiled_model.py, in its order.
-struct EncoderLayer {
-  const PackedMatrix *queries_keys_values, *attention_out, *linear_1, *linear_2;
-  Norm norms[2];
-  int is_pre;
 };
 
 // Fields of `EncoderArgs` in compiled_model.py, in its order.
 struct Encoder {
-  const EncoderLayer* layers;
+  const Layer* layers;
   Norm norm;  // after the last layer; `alpha` is null without one
-  long n_layers, d_model, heads, head_width;
+  long n_layers, d_model, heads, key_heads, head_width;
   int is_causal;   // positions attend to themselves and those before
   int is_rounded;  // weights are bfloat16 or int8, so that attention may be computed in bfloat16
 };
 
 // Fields of `DecoderArgs` in compiled_model.py, in its order.
 struct Decoder {
-  const DecoderLayer* layers;
+  const Layer* layers;
   const PackedMatrix* const* source_keys_values;  // of each layer: keys and values of cross-attention; or null
   const Encoder* prompt_encoder;                  // the same layers over whole prompts, without cross-attention; or null
   Norm norm;                                      // after the last layer; `alpha` is null without one
-  long n_layers, d_model, heads, head_width;
+  long n_layers, d_model, heads, key_heads, head_width;
   int is_rounded;  // keys and values are bfloat16
 };
 
@@ -55,8 +48,7 @@ struct PackedSequences {
   long count;
 };
 
-// Receives the queries, keys and values of whole sentences in a layer: one row per token, of which each third has
-// `heads` times `head_width` elements.
+// Receives the queries, keys and values of whole sentences in a layer: one row per token with all heads of each.
 using OnProjections =
     std::function<void(long layer, long first_sentence, long count, const void* projections, bool is_bf16)>;
 

@@ -69,11 +69,11 @@ void DecoderState::begin(const float* source, const int64_t* lengths, int thread
   long n_tokens = 0;
   for (long i = 0; i < count; ++i) n_tokens += lengths[i];
   std::vector<float, CacheLineAllocator<float>> x(source, source + n_tokens * decoder_.d_model);
-  const long d = decoder_.heads * decoder_.head_width;
+  const long queries = decoder_.heads * decoder_.head_width, keys = decoder_.key_heads * decoder_.head_width;
   encode(*decoder_.prompt_encoder, lengths, count, x.data(), threads,
          [&](long layer, long first, long n, const void* projections, bool is_bf16) {
            const auto store_all = [&](auto* projected) {
-             store(projected + d, 3 * d, lengths + first, n, first * beam_, beam_, target_caches_[layer]);
+             store(projected + queries, queries + 2 * keys, lengths + first, n, first * beam_, beam_, target_caches_[layer]);
            };
            is_bf16 ? store_all(static_cast<const uint16_t*>(projections))
                    : store_all(static_cast<const float*>(projections));
@@ -126,12 +126,12 @@ void DecoderState::reorder(long slot, const int32_t* hypotheses) {
 }
 
 void DecoderState::allocate_cache(Cache& cache, long rows, long positions) const {
-  const long heads = decoder_.heads, width = decoder_.head_width;
+  const long heads = decoder_.key_heads, width = decoder_.head_width;
   const size_t n_bytes = static_cast<size_t>(rows) * heads * std::max(1L, positions) * width * element_size_;
   cache.keys = allocate(n_bytes), cache.values = allocate(n_bytes);
   Attention& a = cache.attention;
   a.keys = cache.keys.get(), a.values = cache.values.get();
-  a.heads = heads, a.width = width;
+  a.heads = decoder_.heads, a.key_heads = heads, a.width = width;
   a.key_batch = a.value_batch = heads * positions * width;
   a.key_head = a.value_head = positions * width;
   a.key_stride = a.value_stride = width;
@@ -143,7 +143,7 @@ void DecoderState::allocate_cache(Cache& cache, long rows, long positions) const
 template <typename T>
 void DecoderState::store(const T* projected, long stride, const int64_t* lengths, long count, long first_row,
                          long rows_per_sentence, Cache& cache) const {
-  const long heads = decoder_.heads, width = decoder_.head_width;
+  const long heads = decoder_.key_heads, width = decoder_.head_width;
   const Attention& a = cache.attention;
   for (long sentence = 0; sentence < count; ++sentence)
     for (long position = 0; position < lengths[sentence]; ++position, projected += stride) {
@@ -165,7 +165,7 @@ void DecoderState::store(const T* projected, long stride, const int64_t* lengths
 
 // Stores the keys and values of all sources.
 void DecoderState::project_source(const PackedMatrix& w, const float* encoded, Cache& cache, int threads) const {
-  const long d = decoder_.heads * decoder_.head_width, n_sources = source_lengths_.size();
+  const long d = decoder_.key_heads * decoder_.head_width, n_sources = source_lengths_.size();
   const bool is_bf16 = HAS_BF16_DOT && decoder_.is_rounded;
   const long rows_at_once = std::max(max_source_, 1024L * threads);
   for (long first = 0, n; first < n_sources; first += n) {
@@ -190,7 +190,7 @@ void DecoderState::project_source(const PackedMatrix& w, const float* encoded, C
 void DecoderState::copy_positions(const Cache& from, long from_row, Cache& to, long to_row, long first,
                                   long count) const {
   const long position_bytes = decoder_.head_width * element_size_;
-  for (long head = 0; head < decoder_.heads; ++head) {
+  for (long head = 0; head < decoder_.key_heads; ++head) {
     const long from_offset = from_row * from.attention.key_batch + head * from.attention.key_head;
     const long to_offset = to_row * to.attention.key_batch + head * to.attention.key_head;
     const auto copy = [&](const Memory& source, Memory& target) {

@@ -43,7 +43,8 @@ const bool* causal_mask(long size) {
 // Self-attention of each sentence. Several sentences are distributed among threads, the heads of a single one likewise.
 void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count, Activations projections,
                       Activations attended, int threads) {
-  const long width = encoder.head_width, d = encoder.heads * width;
+  const long width = encoder.head_width, d = encoder.heads * width, keys = encoder.key_heads * width;
+  const long projected = d + 2 * keys, element_size = projections.is_bf16 ? 2 : 4;
   const long longest = *std::max_element(lengths, lengths + count);
   const bool* mask = encoder.is_causal ? causal_mask(longest) : nullptr;
   std::vector<long> starts(count + 1, 0);
@@ -57,14 +58,15 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && threads_per_sentence == 1)
   for (long i = 0; i < count; ++i) {
     Attention a{};
-    const char* projected = static_cast<const char*>(projections.row(starts[i], 3 * d));
-    a.query = projected;
-    a.keys = projected + d * (projections.is_bf16 ? 2 : 4);
-    a.values = projected + 2 * d * (projections.is_bf16 ? 2 : 4);
+    const char* first = static_cast<const char*>(projections.row(starts[i], projected));
+    a.query = first;
+    a.keys = first + d * element_size;
+    a.values = first + (d + keys) * element_size;
     a.out = attended.row(starts[i], d);
     a.batch = 1, a.queries = a.positions = lengths[i], a.heads = encoder.heads, a.width = width;
-    a.query_stride = a.key_stride = a.value_stride = 3 * d;
-    a.query_batch = a.key_batch = a.value_batch = 3 * d * lengths[i];
+    a.key_heads = encoder.key_heads;
+    a.query_stride = a.key_stride = a.value_stride = projected;
+    a.query_batch = a.key_batch = a.value_batch = projected * lengths[i];
     a.key_head = a.value_head = width;
     a.scale = 1 / std::sqrt(static_cast<double>(width));
     a.is_bfloat16 = projections.is_bf16, a.is_full_sequence = 1, a.allow_bf16 = encoder.is_rounded;
@@ -73,21 +75,33 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
   }
 }
 
+void rotate_sentences(const Encoder& encoder, const Layer& layer, const int64_t* lengths, long count,
+                      float* projections) {
+  const long stride = (encoder.heads + 2 * encoder.key_heads) * encoder.head_width;
+  for (long i = 0; i < count; ++i)
+    for (long position = 0; position < lengths[i]; ++position, projections += stride)
+      rotate(layer, projections, encoder.heads + encoder.key_heads, encoder.head_width, position);
+}
+
 void encode_chunk(const Encoder& encoder, const int64_t* lengths, long first, long count, long rows, float* x,
                   int threads, const OnProjections& on_projections) {
   const long d = encoder.d_model, heads = encoder.heads * encoder.head_width;
+  const long projected = heads + 2 * encoder.key_heads * encoder.head_width;
   const bool is_bf16 = HAS_BF16_DOT && encoder.is_rounded;
   for (long i = 0; i < encoder.n_layers; ++i) {
-    const EncoderLayer& layer = encoder.layers[i];
+    const Layer& layer = encoder.layers[i];
+    const bool is_rotated = layer.cosines;
     residual_connection(x, rows, d, layer.norms[0], layer.is_pre, threads, [&](float* input, float* output) {
-      const Activations projections = activations<PROJECTIONS>(rows * 3 * heads, is_bf16);
-      const Activations attended = activations<ATTENDED>(rows * heads, is_bf16);
+      const Activations projections = activations<PROJECTIONS>(rows * projected, is_bf16 && !is_rotated);
+      const Activations attended = activations<ATTENDED>(rows * heads, is_bf16 && !is_rotated);
       multiply(*layer.queries_keys_values, {input, false}, rows, projections, threads);
-      if (on_projections) on_projections(i, first, count, projections.data, is_bf16);
+      if (is_rotated) rotate_sentences(encoder, layer, lengths + first, count, static_cast<float*>(projections.data));
+      if (on_projections) on_projections(i, first, count, projections.data, projections.is_bf16);
       attend_sentences(encoder, lengths + first, count, projections, attended, threads);
       multiply(*layer.attention_out, attended, rows, {output, false}, threads);
     });
     residual_connection(x, rows, d, layer.norms[1], layer.is_pre, threads, [&](float* input, float* output) {
+      if (layer.gate) return feed_forward(layer, input, rows, output, threads);
       const Activations inner = activations<INNER>(rows * layer.linear_1->columns, is_bf16);
       multiply(*layer.linear_1, {input, false}, rows, inner, threads);
       multiply(*layer.linear_2, inner, rows, {output, false}, threads);
@@ -119,7 +133,7 @@ bool embed_sentences(const Embedding& embedding, const PackedSequences& sentence
   long n = 0;
   for (long i = 0; i < sentences.count; ++i) n += sentences.lengths[i];
   if (!embed_tokens(embedding, sentences.tokens, n, d_model, x, threads)) return false;
-  for (long i = 0; i < sentences.count; ++i)
+  for (long i = 0; embedding.positions && i < sentences.count; ++i)
     for (long position = 0; position < sentences.lengths[i]; ++position, x += d_model)
       add_position(embedding.positions + position * d_model, 1, d_model, x);
   return true;
@@ -140,7 +154,6 @@ void encode(const Encoder& encoder, const int64_t* lengths, long count, float* x
 
 }  // namespace transformer
 
-extern "C" long transformer_size_of_encoder_layer() { return sizeof(transformer::EncoderLayer); }
 extern "C" long transformer_size_of_encoder() { return sizeof(transformer::Encoder); }
 
 // Encodes embedded sentences in place: one row per token, one sentence after the other. Returns 0, or -1 if there is

@@ -88,8 +88,9 @@ void attend_f32(const Attention& a, int threads) {
     for (long h = 0; h < a.heads; ++h) {
       float* packed_keys = scratch<float, 3>(n_panels * NR * a.width + a.positions * padded + NR);
       float* packed_values = packed_keys + n_panels * NR * a.width;
-      transpose(keys + b * a.key_batch + h * a.key_head, a.key_stride, a.positions, a.width, packed_keys);
-      const float* head_values = values + b * a.value_batch + h * a.value_head;
+      const long key_head = h * a.key_heads / a.heads;
+      transpose(keys + b * a.key_batch + key_head * a.key_head, a.key_stride, a.positions, a.width, packed_keys);
+      const float* head_values = values + b * a.value_batch + key_head * a.value_head;
       for (long s = 0; s < a.positions; ++s)
         for (long e = 0; e < padded; e += LANES)
           store(packed_values + s * padded + e, 0xffff,
@@ -125,8 +126,9 @@ class Bf16Attention {
   void attend(long b, long h) {
     const bool* mask = a_.mask ? a_.mask + b * a_.mask_batch : nullptr;
     const long max_positions = attended_length(a_, mask, a_.queries, a_.positions);
-    pack_keys(static_cast<const T*>(a_.keys) + b * a_.key_batch + h * a_.key_head, max_positions);
-    pack_values(static_cast<const T*>(a_.values) + b * a_.value_batch + h * a_.value_head, max_positions);
+    const long key_head = h * a_.key_heads / a_.heads;
+    pack_keys(static_cast<const T*>(a_.keys) + b * a_.key_batch + key_head * a_.key_head, max_positions);
+    pack_values(static_cast<const T*>(a_.values) + b * a_.value_batch + key_head * a_.value_head, max_positions);
     for (long t = 0; t < a_.queries; t += ROWS) {
       const long rows = std::min(ROWS, a_.queries - t);
       const bool* block_mask = mask ? mask + t * a_.mask_query : nullptr;

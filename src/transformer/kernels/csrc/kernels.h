@@ -24,7 +24,7 @@ struct Attention {
   const int32_t* cache_indirection;  // cache row that holds each position of a row; null: all are in its own row
   const int32_t* cache_rows;         // own row of each row of the batch, in the cache and the table; null: its index
   void* out;                         // concatenated heads, with the type of the query
-  long batch, queries, positions, heads, width;
+  long batch, queries, positions, heads, key_heads, width;  // heads share keys, as many neighbours as divide evenly
   long query_batch, query_stride;
   long key_batch, key_head, key_stride, value_batch, value_head, value_stride;
   long mask_batch, mask_query, indirection_stride;
@@ -74,14 +74,16 @@ struct TrainingAttention {
 
 // Fields of `NormArgs` in compiled_model.py, in its order.
 struct Norm {
-  const float *alpha, *beta;
+  const float *alpha, *beta;  // beta: null for RMSNorm
   float eps;
 };
 
-// Fields of `DecoderLayerArgs` in compiled_model.py, in its order.
-struct DecoderLayer {
-  const PackedMatrix *queries_keys_values, *self_out, *linear_1, *linear_2;
+// Fields of `LayerArgs` in compiled_model.py, in its order.
+struct Layer {
+  const PackedMatrix *queries_keys_values, *attention_out, *linear_1, *linear_2;
+  const PackedMatrix* gate;                       // of the feed-forward network; or null
   const PackedMatrix *source_query, *source_out;  // null without cross-attention
+  const float *cosines, *sines;                   // rotation of each position, half a head wide; or null
   Norm norms[3];                                  // two or three; the last one belongs to the feed-forward network
   int is_pre;
 };
@@ -103,7 +105,7 @@ void transformer_full_attention(const transformer::Attention* a, int threads);
 void transformer_append_to_cache(const float* values, long stride, void* cache, long rows, long heads, long width,
                                  long row_stride, long head_stride, long position_stride, const int64_t* positions,
                                  const int32_t* cache_rows, int is_bfloat16);
-void transformer_decoder_layer(const transformer::DecoderLayer* layer, transformer::Attention* self_attention,
+void transformer_decoder_layer(const transformer::Layer* layer, transformer::Attention* self_attention,
                                transformer::Attention* cross_attention, const float* input, float* x, long rows,
                                int threads);
 void transformer_packed_linear_bf16(const transformer::PackedMatrix* w, const void* x, int x_is_bfloat16, long rows,

@@ -1,4 +1,4 @@
-// LayerNorm(x + y), row by row in one pass over memory.
+// LayerNorm(x + y) or RMSNorm(x + y), row by row in one pass over memory.
 #include "kernels.h"
 #include "vectors.h"
 
@@ -7,6 +7,7 @@
 namespace transformer {
 namespace {
 
+// Without beta, it is RMSNorm: nothing is subtracted or added.
 void add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps, long width,
               float* out) {
   VecF32 sum = broadcast(0.0f), square_sums = broadcast(0.0f);
@@ -16,7 +17,7 @@ void add_norm(const float* x, const float* y, const float* alpha, const float* b
     store(out + k, m, v);
     sum = sum + v;
   }
-  const VecF32 mean = broadcast(reduce_add(sum) / width);
+  const VecF32 mean = broadcast(beta ? reduce_add(sum) / width : 0.0f);
   for (long k = 0; k < width; k += LANES) {
     const Mask m = tail_mask(width - k);
     const VecF32 d = maskz(m, load(out + k, m) - mean);
@@ -26,7 +27,7 @@ void add_norm(const float* x, const float* y, const float* alpha, const float* b
   for (long k = 0; k < width; k += LANES) {
     const Mask m = tail_mask(width - k);
     const VecF32 d = (load(out + k, m) - mean) * inverse_std;
-    store(out + k, m, fmadd(d, load(alpha + k, m), load(beta + k, m)));
+    store(out + k, m, beta ? fmadd(d, load(alpha + k, m), load(beta + k, m)) : d * load(alpha + k, m));
   }
 }
 

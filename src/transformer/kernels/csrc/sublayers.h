@@ -11,7 +11,8 @@ enum {
   ATTENDED,
   SUBLAYER_OUTPUT,
   NORMALIZED,
-  INNER
+  INNER,
+  GATE
 };  // scratch buffers that the called kernels do not use
 
 void multiply(const PackedMatrix& w, const float* x, long rows, float* y, int threads) {
@@ -20,6 +21,40 @@ void multiply(const PackedMatrix& w, const float* x, long rows, float* y, int th
 
 void attend(const Attention& a, int threads) {
   transformer_attention(&a, threads_for(4 * a.batch * a.heads * a.queries * a.positions * a.width, threads));
+}
+
+// Multiplies x element by element with y, in place.
+void multiply_elements(float* x, const float* y, long n) {
+  for (long i = 0; i < n; i += LANES) {
+    const Mask m = tail_mask(n - i);
+    store(x + i, m, load(x + i, m) * load(y + i, m));
+  }
+}
+
+// Rotates the heads of a query or key at a position, in place: pairs of features half a head apart.
+void rotate(const Layer& layer, float* x, long heads, long width, long position) {
+  const long half = width / 2;
+  const float *cosines = layer.cosines + position * half, *sines = layer.sines + position * half;
+  for (long head = 0; head < heads; ++head, x += width)
+    for (long e = 0; e < half; e += LANES) {
+      const Mask m = tail_mask(half - e);
+      const VecF32 first = load(x + e, m), second = load(x + half + e, m);
+      const VecF32 cosine = load(cosines + e, m), sine = load(sines + e, m);
+      store(x + e, m, first * cosine - second * sine);
+      store(x + half + e, m, second * cosine + first * sine);
+    }
+}
+
+// The feed-forward network in float32.
+void feed_forward(const Layer& layer, const float* input, long rows, float* output, int threads) {
+  float* inner = scratch<float, INNER>(rows * layer.linear_1->columns);
+  multiply(*layer.linear_1, input, rows, inner, threads);
+  if (layer.gate) {
+    float* gate = scratch<float, GATE>(rows * layer.gate->columns);
+    multiply(*layer.gate, input, rows, gate, threads);
+    multiply_elements(inner, gate, rows * layer.gate->columns);
+  }
+  multiply(*layer.linear_2, inner, rows, output, threads);
 }
 
 // Applies a sub-layer and its residual connection to the residual stream x. `sublayer` maps its input to its output.
