@@ -15,7 +15,7 @@ from transformer.kernels.library import compiled_library
 class CompiledDecoderState:
     """The keys and values of sentences, each of which has a slot with as many hypotheses.
 
-    Hypotheses that continue the same one share its positions, which never move: a table tells which hypothesis holds
+    Hypotheses that continue the same one share its positions, which never move: a table says which hypothesis holds
     each position. TensorRT-LLM calls this table `cache_indirection`.
 
     Args:
