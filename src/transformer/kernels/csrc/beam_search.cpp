@@ -85,10 +85,9 @@ class BeamSearch {
                    embedded_.data() + i * width_ * d_model_);
     const float* x = state_.step(slots_.data(), slots_.size(), embedded_.data(), threads);
     top_log_p_.resize(rows * k), top_tokens_.resize(rows * k);
-    transformer_packed_linear_topk(model_.projection, x, rows, k,
-                                   length_ < args_.min_tokens ? args_.forbidden_early : args_.forbidden,
-                                   top_log_p_.data(), top_tokens_.data(),
-                                   threads_for(rows * d_model_ * model_.projection->columns, threads));
+    transformer_packed_linear_topk(
+        model_.projection, x, rows, k, length_ < args_.min_tokens ? args_.forbidden_early : args_.forbidden,
+        top_log_p_.data(), top_tokens_.data(), threads_for(rows * d_model_ * model_.projection->columns, threads));
     return true;
   }
 

@@ -27,8 +27,8 @@ struct Encoder {
 struct Decoder {
   const Layer* layers;
   const PackedMatrix* const* source_keys_values;  // of each layer: keys and values of cross-attention; or null
-  const Encoder* prompt_encoder;                  // the same layers over whole prompts, without cross-attention; or null
-  Norm norm;                                      // after the last layer; `alpha` is null without one
+  const Encoder* prompt_encoder;  // the same layers over whole prompts, without cross-attention; or null
+  Norm norm;                      // after the last layer; `alpha` is null without one
   long n_layers, d_model, heads, key_heads, head_width;
   int is_rounded;  // keys and values are bfloat16
 };

@@ -6,8 +6,7 @@
 
 // `self_attention` and `cross_attention` describe the caches; their queries and outputs are set here. If
 // `cross_attention` is null, the layer belongs to a decoder-only model.
-extern "C" void transformer_decoder_layer(const transformer::Layer* layer,
-                                          transformer::Attention* self_attention,
+extern "C" void transformer_decoder_layer(const transformer::Layer* layer, transformer::Attention* self_attention,
                                           transformer::Attention* cross_attention, const float* input, float* x,
                                           long rows, int threads) {
   using namespace transformer;

@@ -73,7 +73,8 @@ void DecoderState::begin(const float* source, const int64_t* lengths, int thread
   encode(*decoder_.prompt_encoder, lengths, count, x.data(), threads,
          [&](long layer, long first, long n, const void* projections, bool is_bf16) {
            const auto store_all = [&](auto* projected) {
-             store(projected + queries, queries + 2 * keys, lengths + first, n, first * beam_, beam_, target_caches_[layer]);
+             store(projected + queries, queries + 2 * keys, lengths + first, n, first * beam_, beam_,
+                   target_caches_[layer]);
            };
            is_bf16 ? store_all(static_cast<const uint16_t*>(projections))
                    : store_all(static_cast<const float*>(projections));
@@ -249,8 +250,7 @@ extern "C" int transformer_decoder_step(void* state, const int32_t* slots, long 
 }
 
 // Replaces the hypotheses of some slots by continuations: those of slot i continue row i of `hypotheses`.
-extern "C" int transformer_decoder_reorder(void* state, const int32_t* slots, long n_slots,
-                                           const int32_t* hypotheses) {
+extern "C" int transformer_decoder_reorder(void* state, const int32_t* slots, long n_slots, const int32_t* hypotheses) {
   using namespace transformer;
   return catch_out_of_memory([&] {
     auto* decoder_state = static_cast<DecoderState*>(state);

@@ -58,8 +58,8 @@ class DecoderState {
   void allocate_cache(Cache& cache, long rows, long positions) const;
   void project_source(const PackedMatrix& w, const float* encoded, Cache& cache, int threads) const;
   template <typename T>
-  void store(const T* projected, long stride, const int64_t* lengths, long count, long first_row, long rows_per_sentence,
-             Cache& cache) const;
+  void store(const T* projected, long stride, const int64_t* lengths, long count, long first_row,
+             long rows_per_sentence, Cache& cache) const;
   void copy_positions(const Cache& from, long from_row, Cache& to, long to_row, long first, long count) const;
   void reserve_positions(long positions);
   int32_t* table(long row) { return table_.data() + row * capacity_; }

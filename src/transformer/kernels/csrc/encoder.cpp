@@ -76,11 +76,14 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
 }
 
 void rotate_sentences(const Encoder& encoder, const Layer& layer, const int64_t* lengths, long count,
-                      float* projections) {
+                      float* projections, int threads) {
   const long stride = (encoder.heads + 2 * encoder.key_heads) * encoder.head_width;
-  for (long i = 0; i < count; ++i)
-    for (long position = 0; position < lengths[i]; ++position, projections += stride)
-      rotate(layer, projections, encoder.heads + encoder.key_heads, encoder.head_width, position);
+  for (long i = 0; i < count; ++i, projections += lengths[i - 1] * stride) {
+    const int n_threads = threads_for(NORM_OPERATIONS_PER_ELEMENT * lengths[i] * stride, threads);
+#pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
+    for (long position = 0; position < lengths[i]; ++position)
+      rotate(layer, projections + position * stride, encoder.heads + encoder.key_heads, encoder.head_width, position);
+  }
 }
 
 void encode_chunk(const Encoder& encoder, const int64_t* lengths, long first, long count, long rows, float* x,
@@ -95,7 +98,8 @@ void encode_chunk(const Encoder& encoder, const int64_t* lengths, long first, lo
       const Activations projections = activations<PROJECTIONS>(rows * projected, is_bf16 && !is_rotated);
       const Activations attended = activations<ATTENDED>(rows * heads, is_bf16 && !is_rotated);
       multiply(*layer.queries_keys_values, {input, false}, rows, projections, threads);
-      if (is_rotated) rotate_sentences(encoder, layer, lengths + first, count, static_cast<float*>(projections.data));
+      if (is_rotated)
+        rotate_sentences(encoder, layer, lengths + first, count, static_cast<float*>(projections.data), threads);
       if (on_projections) on_projections(i, first, count, projections.data, projections.is_bf16);
       attend_sentences(encoder, lengths + first, count, projections, attended, threads);
       multiply(*layer.attention_out, attended, rows, {output, false}, threads);

@@ -50,7 +50,7 @@ void pack_b(const MatrixView& x, long first, bool is_k_contiguous, long inner, l
   thread.for_each_task(ceil_div(columns, pack_width) * n_k_blocks, [=](long task) {
     const long column = task / n_k_blocks * pack_width, k_group = task % n_k_blocks * PACK_K_GROUPS;
     const long offset = is_k_contiguous ? (first + column) * x.stride : first + column;
-    const PackBlock block{std::min(pack_width, columns - column), panel, inner, k_groups, k_group,
+    const PackBlock block{std::min(pack_width, columns - column),     panel, inner, k_groups, k_group,
                           std::min(k_groups, k_group + PACK_K_GROUPS)};
     char* block_dst = dst + 4 * column * k_groups * P::TERMS;
     if constexpr (sizeof(typename P::Input) == 2)
@@ -414,8 +414,8 @@ struct Gemm {
       MatrixView a_split = a, b_split = b;
       advance(a_split, b_split, i * k_per_split);
       float* split_row_sums = output.row_sums ? partial_row_sums + i * m : nullptr;
-      const TileOutput split_output{{}, sums + i * c_size, n, m, n, false, true, true, false, true, false,
-                                    split_row_sums, nullptr};
+      const TileOutput split_output{{},    sums + i * c_size, n,      m, n, false, true, true, false, true,
+                                    false, split_row_sums,    nullptr};
       const Gemm split_gemm{a_split, b_split, split_output, m, std::min(k_per_split, k - i * k_per_split), 1};
       split_gemm.run(Thread(), split_gemm.workspace());
     });
@@ -613,8 +613,8 @@ extern "C" void transformer_matmul(const transformer::MatrixView* a, const trans
   const bool uses_amx = amx_enabled && (is_bfloat16 || m * n >= MIN_PRODUCTS_PER_SPLIT * (m + n));
   const bool is_line_aligned =
       (reinterpret_cast<uintptr_t>(c) | static_cast<uintptr_t>(stride * c_element_size)) % 64 == 0;
-  TileOutput output{{}, c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false,
-                    epilogue->row_sums, nullptr};
+  TileOutput output{{},     c, stride, m, n, c_is_bfloat16 != 0, true, true, false, false, false, epilogue->row_sums,
+                    nullptr};
   const long max_k = c_is_bfloat16 ? std::max(1L, k) : MAX_ACCUMULATED_K;
   output.uses_streaming_stores =
       uses_amx && is_line_aligned && k <= max_k && !epilogue->accumulate &&

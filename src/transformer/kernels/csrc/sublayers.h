@@ -24,7 +24,8 @@ void attend(const Attention& a, int threads) {
 }
 
 // Multiplies x element by element with y, in place.
-void multiply_elements(float* x, const float* y, long n) {
+void multiply_elements(float* x, const float* y, long n, int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
   for (long i = 0; i < n; i += LANES) {
     const Mask m = tail_mask(n - i);
     store(x + i, m, load(x + i, m) * load(y + i, m));
@@ -52,7 +53,8 @@ void feed_forward(const Layer& layer, const float* input, long rows, float* outp
   if (layer.gate) {
     float* gate = scratch<float, GATE>(rows * layer.gate->columns);
     multiply(*layer.gate, input, rows, gate, threads);
-    multiply_elements(inner, gate, rows * layer.gate->columns);
+    multiply_elements(inner, gate, rows * layer.gate->columns,
+                      threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * layer.gate->columns, threads));
   }
   multiply(*layer.linear_2, inner, rows, output, threads);
 }
