@@ -1,6 +1,7 @@
 """Compiles the kernels, names the wheel and resolves the links of README.md; all else stands in pyproject.toml.
 
-The same sources are compiled for AVX-512 (with or without AMX) and for AVX2. The fastest variant that the processor
+The same sources are compiled for AVX-512 (with or without AMX) and for AVX2. Products of int8 are also compiled for
+AVX-VNNI, and linked with the rest of AVX2. The fastest variant that the processor
 supports is chosen when the kernels are loaded. The libraries are loaded by their paths and know nothing of Python, so
 one wheel serves every version of it.
 """
@@ -24,7 +25,10 @@ from setuptools.command.build_py import build_py
 
 FOLDER = Path("src/transformer/kernels/csrc")
 SITE = Path("docs/_build/html")
-VARIANTS = {"_avx512": [], "_avx2": [("TRANSFORMER_AVX2", None)]}
+AVX2, AVX_VNNI = ("TRANSFORMER_AVX2", None), ("TRANSFORMER_AVX_VNNI", None)
+VARIANTS = {"_avx512": [], "_avx2": [AVX2], "_avx_vnni": [AVX2, AVX_VNNI]}
+OWN_SOURCES = {"_avx_vnni": ("packed_linear.cpp", "support.cpp")}
+"""Sources that differ from AVX2; its objects are linked for all others."""
 HAS_KERNELS = sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -43,22 +47,24 @@ class BuildKernels(build_ext):
         """
         outdated = [extension for extension in self.extensions if self._is_outdated(extension)]
         outdated = [extension for extension in outdated if not self._is_copied(extension)]
-        self._total = sum(len(extension.sources) for extension in outdated)
+        sources = {
+            extension.name: [(self._variant_of(extension, source), source) for source in extension.sources]
+            for extension in outdated
+        }
+        jobs = sorted({job for pairs in sources.values() for job in pairs})
+        self._total = len(jobs)
         self._done, self._lock, self._started = 0, Lock(), time.monotonic()
         if outdated:
             self._show("compiling the kernels")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            compiled = [
-                [pool.submit(self._compile, extension, source) for source in extension.sources]
-                for extension in outdated
-            ]
-            for extension, objects in zip(outdated, compiled, strict=True):
+            objects = {job: pool.submit(self._compile, outdated[0], *job) for job in jobs}
+            for extension in outdated:
                 try:
-                    parts = [future.result() for future in objects]
+                    parts = [objects[job].result() for job in sources[extension.name]]
                     path = self.get_ext_fullpath(extension.name)
                     self.compiler.link_shared_object(parts, path, extra_postargs=["-s"], target_lang="c++")
                 except Exception as error:
-                    name = extension.name.rpartition("_")[2]
+                    name = extension.name.rpartition(".")[2].removeprefix("_")
                     print(f"\nno kernels for {name}, so slower ones or PyTorch compute: {error}", file=sys.stderr)
         if outdated:
             self._show("compiled the kernels", "\n")
@@ -81,10 +87,14 @@ class BuildKernels(build_ext):
     def _newest_source(extension: Extension) -> float:
         return max(Path(path).stat().st_mtime for path in [*extension.sources, *extension.depends, __file__])
 
-    def _compile(self, extension: Extension, source: str) -> str:
-        folder = Path(self.build_temp) / extension.name
+    @staticmethod
+    def _variant_of(extension: Extension, source: str) -> str:
+        variant = extension.name.rpartition(".")[2]
+        return variant if Path(source).name in OWN_SOURCES.get(variant, (Path(source).name,)) else "_avx2"
+
+    def _compile(self, extension: Extension, variant: str, source: str) -> str:
         [path] = self.compiler.compile(
-            [source], output_dir=str(folder), macros=extension.define_macros,
+            [source], output_dir=str(Path(self.build_temp, variant)), macros=VARIANTS[variant],
             extra_postargs=extension.extra_compile_args, depends=extension.depends,
         )  # fmt: skip
         with self._lock:
@@ -203,11 +213,10 @@ def main() -> None:
                 f"transformer.kernels.{name}",
                 sources=sorted(str(path) for path in FOLDER.glob("*.cpp")),
                 depends=sorted(str(path) for path in FOLDER.glob("*.h")),
-                define_macros=macros,
                 # Without contraction, a sum is rounded the same way in every context.
                 extra_compile_args=["-std=c++17", "-O3", "-g0", "-fopenmp", "-ffp-contract=off", "-w"],
             )
-            for name, macros in (VARIANTS.items() if HAS_KERNELS else ())
+            for name in (VARIANTS if HAS_KERNELS else ())
         ],
     )
 

@@ -50,12 +50,13 @@ ENVIRONMENT_VARIABLE: Final = "TRANSFORMER_KERNELS"
 INSTRUCTION_SETS: Final = {
     "amx": "AMX for bfloat16, int8 and large products of float32 beside AVX-512",
     "avx512": "AVX-512 with VNNI and bfloat16",
+    "avx_vnni": "AVX2 with FMA and AVX-VNNI",
     "avx2": "AVX2 with FMA",
 }
 """Instruction sets with kernels, fastest first. The first one that the processor supports is used."""
-LIBRARIES: Final = {"amx": "_avx512.so", "avx512": "_avx512.so", "avx2": "_avx2.so"}
+LIBRARIES: Final = {"amx": "_avx512.so", "avx512": "_avx512.so", "avx_vnni": "_avx_vnni.so", "avx2": "_avx2.so"}
 """Compiled library of each instruction set, beside this file. The AMX kernels are part of the one for AVX-512."""
-TORCH_CAPABILITIES: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx2": "avx2"}
+TORCH_CAPABILITIES: Final = {"amx": "amx_bf16", "avx512": "avx512_bf16", "avx_vnni": "avx_vnni", "avx2": "avx2"}
 """PyTorch's name of the CPU capability behind each instruction set. If the processor has it but the kernels cannot be
 loaded, a warning reports which slower kernels are used."""
 

@@ -88,7 +88,7 @@ def choose_backend(device: str = "auto", precision: str | None = None) -> Backen
 
 def _cpu_has_fast_bf16() -> bool:
     """Whether the CPU has bfloat16 matrix instructions and the kernels use them."""
-    if instruction_set() == "avx2":
+    if instruction_set() in ("avx2", "avx_vnni"):
         return False
     capabilities = torch.cpu.get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -53,7 +53,8 @@ from transformer.kernels.packed_linear import PackedMatrixArgs
 TOLERANCE = {"float32": 1e-5, "bf16": 1e-4, "int8": 1e-4}
 CAPABILITIES = torch.cpu.get_capabilities()
 NEEDED = {
-    "amx": ("avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"), "avx512": ("avx512_bf16",), "avx2": ("avx2",),
+    "amx": ("avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"), "avx512": ("avx512_bf16",),
+    "avx_vnni": ("avx2", "avx_vnni"), "avx2": ("avx2",),
 }  # fmt: skip
 HAS = {name: all(CAPABILITIES.get(capability, False) for capability in needed) for name, needed in NEEDED.items()}
 WITHOUT_TILES = (
@@ -95,7 +96,7 @@ def test_a_setting_chooses_the_kernels() -> None:
             assert kernels_of_process(name) in (expected, *WITHOUT_TILES)
     assert kernels_of_process("sse")[-1] == (
         "transformer.errors.ConfigError: TRANSFORMER_KERNELS='sse' is unknown; "
-        "choose one of off, amx, avx512, avx2, or leave it unset"
+        "choose one of off, amx, avx512, avx_vnni, avx2, or leave it unset"
     )
 
 

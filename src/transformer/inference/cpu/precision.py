@@ -21,7 +21,8 @@ def choose_precision(wanted: str = "auto", fastest: Precision = "int8") -> Preci
         ConfigError: `wanted` is unknown.
     """
     if wanted == "auto":
-        return "float32" if instruction_set() is None or (instruction_set(), fastest) == ("avx2", "bf16") else fastest
+        lacks_bf16 = fastest == "bf16" and instruction_set() in ("avx_vnni", "avx2")
+        return "float32" if instruction_set() is None or lacks_bf16 else fastest
     for precision in PRECISIONS:
         if wanted == precision:
             return precision

@@ -1,5 +1,7 @@
 #include "compiler.h"
 
+#include <cpuid.h>
+
 #ifdef TRANSFORMER_AMX
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,10 +31,20 @@ extern "C" int transformer_kernels_enable_amx() {
 #endif
 }
 
+#ifdef TRANSFORMER_AVX_VNNI
+// Whether the processor has AVX-VNNI: bit 4 of EAX in leaf 7, subleaf 1, of CPUID.
+static bool has_needed_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
+}
+#else
+static bool has_needed_vnni() { return true; }
+#endif
+
 // Whether this processor supports the instruction set that the kernels were compiled for.
 extern "C" int transformer_kernels_are_supported() {
 #ifdef TRANSFORMER_AVX2
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_needed_vnni();
 #else
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

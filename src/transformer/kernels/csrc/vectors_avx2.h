@@ -1,6 +1,10 @@
 // Vectors of sixteen lanes in two registers: AVX2 with FMA, which most processors have supported since 2013.
 #pragma once
+#ifdef TRANSFORMER_AVX_VNNI
+#pragma GCC target("avx2,fma,avxvnni")
+#else
 #pragma GCC target("avx2,fma")
+#endif
 #include <immintrin.h>
 
 #include <cstdint>
@@ -285,6 +289,25 @@ inline VecF32 dot_bf16_pairs(VecF32 sum, const void* pair, VecI32 pairs) {
   return dot_bf16_pairs(sum, broadcast_i32(packed), pairs);
 }
 
+#ifdef TRANSFORMER_AVX_VNNI
+// Type of quantized inputs: unsigned bytes with the zero point 128, for VNNI.
+using QuantizedInput = uint8_t;
+constexpr bool HAS_ZERO_POINT_128 = true;
+inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) {
+  const __m256i pairs = pack_i16(add_i32(v, broadcast_i32(128)));
+  const __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+  char bytes[16];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes), packed);
+  std::memcpy(y, bytes, _mm_popcnt_u32(m));
+}
+
+// Accumulates the dot products of one k-group of x, broadcast, and sixteen k-groups of signed bytes in `sum`.
+inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
+  const __m256i quad = _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(x)));
+  const VecI32 weights = load_i32(w);
+  return {_mm256_dpbusd_avx_epi32(sum.low, quad, weights.low), _mm256_dpbusd_avx_epi32(sum.high, quad, weights.high)};
+}
+#else
 // Type of quantized inputs, for vpmaddwd: of every four, the even ones as 16 bits each, then the odd ones.
 using QuantizedInput = int16_t;
 constexpr bool HAS_ZERO_POINT_128 = false;
@@ -309,6 +332,7 @@ inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
   const VecI32 weights = load_i32(w);
   return {dot_i8_quads(sum.low, even_x, odd_x, weights.low), dot_i8_quads(sum.high, even_x, odd_x, weights.high)};
 }
+#endif
 
 // Transposes a matrix of 8 x 8.
 inline void transpose(__m256i (&r)[8]) {
