@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import os
 import warnings
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -106,6 +107,16 @@ def unavailable_reason() -> str | None:
 def instruction_set() -> str | None:
     """Returns the instruction set of the kernels in use (a key of `INSTRUCTION_SETS`), or None without kernels."""
     return None if _load_library()[0] is None else _load_library()[1]
+
+
+def supported_sets() -> list[str]:
+    """Returns the instruction sets of kernels that this processor supports and that are compiled, fastest first."""
+    supported: list[str] = []
+    for name in INSTRUCTION_SETS:
+        with suppress(OSError, AttributeError):
+            if _load_for(name) is not None:
+                supported.append(name)
+    return supported
 
 
 def supports_bf16() -> bool:
