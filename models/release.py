@@ -186,7 +186,7 @@ def write_package(release: Release) -> None:
         shutil.copyfile(LICENSE_TEXTS / text, texts / f"{text}.txt")
     rows = ["package\tlicense\tmessages", *("\t".join(row) for row in source_packages())]
     (release.folder / "SOURCES.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-    promote_recipe(release.folder, recorded(release)["recipe"]["training"]["max_steps"])
+    promote_recipes(release.folder, recorded(release)["recipe"]["training"]["max_steps"])
 
 
 def source_packages() -> list[list[str]]:
@@ -203,21 +203,30 @@ def source_packages() -> list[list[str]]:
     return [row for row in rows if row[0] not in held_out]
 
 
-def promote_recipe(folder: Path, steps: int) -> None:
-    """Makes the recipe of the next version that of this one, and removes those of the version before.
+def promote_recipes(folder: Path, steps: int) -> None:
+    """Makes the recipes of the next version those of this one, and removes those of the version before.
 
     Args:
         folder: Folder of the package.
-        steps: Length of the training, which may have been changed on the command line.
+        steps: Length of the last training, which may have been changed on the command line.
     """
-    following = folder / "next.toml"
-    if following.exists():
+    if not (folder / "next.toml").exists():
+        return
+    last = folder / "next-second.toml"
+    last = last if last.exists() else folder / "next.toml"
+    for name in ("recipe.toml", "second.toml", "short.toml"):
+        (folder / name).unlink(missing_ok=True)
+    for name, promoted in (("next.toml", "recipe.toml"), ("next-second.toml", "second.toml")):
+        if not (following := folder / name).exists():
+            continue
         lines = following.read_text(encoding="utf-8").splitlines(keepends=True)
         text = "".join(line for line in lines if not line.startswith("# It is the recipe of the next version"))
-        text = re.sub(r"^max_steps = .*$", f"max_steps = {steps}", text, flags=re.MULTILINE)
-        (folder / "recipe.toml").write_text(text.replace("next.toml", "recipe.toml"), encoding="utf-8")
+        if following == last:
+            text = re.sub(r"^max_steps = .*$", f"max_steps = {steps}", text, flags=re.MULTILINE)
+        for old, new in (("next-second.toml", "second.toml"), ("next.toml", "recipe.toml")):
+            text = text.replace(old, new)
+        (folder / promoted).write_text(text, encoding="utf-8")
         following.unlink()
-        (folder / "short.toml").unlink(missing_ok=True)
 
 
 def measure(release: Release) -> None:
@@ -288,10 +297,21 @@ def card_values(
         **{rating: "?" if ratings[""] else str(ratings[rating]) for rating in ("good", "usable", "wrong")},
         "numbers_right": str(numbers["right"]), "numbers_silent": str(numbers.get("silent", 0)),
         "odd_faults": str(len(results["odd_lines"]["examples"])),
-        "steps": f"{record['step']:,}", "batch_tokens": f"{recipe['training']['batch_tokens']:,}",
-        "hours": f"{record['seconds'] / 3600:.1f}", "data": data_table(record["data"]["files"]),
+        "training": training(release, record), "data": data_table(record["data"]["files"]),
         "packages": str(len(source_packages())), "license": recipe["data"]["license"],
     }  # fmt: skip
+
+
+def training(release: Release, record: Mapping[str, Any]) -> str:
+    """Describes the training of a model, or both trainings if it began with a model that another recipe trained."""
+    folder, start = f"models/{release.name}", record.get("start")
+    first, *second = (
+        f"for {stage['step']:,} steps, in {stage['seconds'] / 3600:.1f} hours"
+        for stage in ([start, record] if start else [record])
+    )
+    text = f"Trained by `{folder}/recipe.toml` {first}"
+    text += "".join(f", and then by `{folder}/second.toml` {described}" for described in second)
+    return f"{text}, with at most {record['recipe']['training']['batch_tokens']:,} tokens a side and step, on"
 
 
 def score_row(name: str, scores: Mapping[str, float]) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 import release
 from corpora.pairs import TextPair
-from release import Release, data_table, promote_recipe, source_packages
+from release import Release, data_table, promote_recipes, source_packages, training
 from samples import ROOT, digit_pairs, write_lines
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.errors import ConfigError, DataError
@@ -128,12 +128,28 @@ def test_a_large_model_replaces_nothing(project: Path, model: Path, monkeypatch:
 def test_the_next_recipe_becomes_the_recipe(project: Path) -> None:
     """Catches recipes of two versions side by side, and a recipe that names a file that is gone."""
     folder = project / "models" / "en-de"
-    promote_recipe(folder, 6000)
+    promote_recipes(folder, 6000)
     assert (folder / "recipe.toml").read_text(encoding="utf-8") == "# Run models/en-de/recipe.toml\nmax_steps = 6000\n"
     assert not (folder / "next.toml").exists()
     assert not (folder / "short.toml").exists()
-    promote_recipe(folder, 6000)
+    promote_recipes(folder, 6000)
     assert (folder / "recipe.toml").exists()
+
+
+def test_a_second_training_is_released_too(project: Path) -> None:
+    """Catches the length of the second training in the recipe of the first, and a card that leaves one out."""
+    folder = project / "models" / "en-de"
+    (folder / "next-second.toml").write_text("# From next.toml: models/en-de/next-second.toml\nmax_steps = 4000\n")
+    promote_recipes(folder, 3000)
+    assert (folder / "recipe.toml").read_text(encoding="utf-8") == "# Run models/en-de/recipe.toml\nmax_steps = 8000\n"
+    assert (folder / "second.toml").read_text(encoding="utf-8") == (
+        "# From recipe.toml: models/en-de/second.toml\nmax_steps = 3000\n"
+    )
+    assert {path.name for path in folder.glob("*.toml")} == {"pyproject.toml", "recipe.toml", "second.toml"}
+    last = {"step": 3000, "seconds": 1800, "recipe": {"training": {"batch_tokens": 4096}}}
+    described = training(Release("en-de", "2.0.0", project), {**last, "start": {"step": 8000, "seconds": 7200}})
+    assert "recipe.toml` for 8,000 steps, in 2.0 hours, and then" in described
+    assert "second.toml` for 3,000 steps, in 0.5 hours, with at most 4,096 tokens" in described
 
 
 def test_what_is_missing_is_named(project: Path) -> None:
