@@ -43,7 +43,7 @@ class PackedDecoderState(IncrementalState):
             memory = CompiledDecoderState.select([self.memory] * len(slots), slots, hypotheses)
             slots = torch.arange(len(slots), dtype=torch.int32)
         positions = self.positions[rows]
-        return PackedDecoderState(memory, slots, positions, int(positions.max()), width)
+        return PackedDecoderState(memory, slots, positions, max(positions.tolist(), default=0), width)
 
     def join(self, other: "PackedDecoderState") -> "PackedDecoderState":
         """Returns the rows of both states, which may be at different positions.
