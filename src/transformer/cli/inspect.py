@@ -62,8 +62,8 @@ def inspect(
         check_image_file(Path(text))
     with spinner(f"reading {model}"):
         bundle = read_model(model, None)
-    if bundle.text and (language := language_of("--target-language", target_language)):
-        bundle = replace(bundle, text=bundle.text.to_language(language))
+    if language := language_of("--target-language", target_language):
+        bundle = _to_language(bundle, language)
     if bundle.rounding_note:
         say(bundle.rounding_note)
     if output_path is not None:
@@ -82,6 +82,21 @@ def inspect(
         if not no_open:
             typer.launch(server.address)
         server.serve_forever()
+
+
+def _to_language(bundle: "Bundle", language: str) -> "Bundle":
+    """Returns the model with tokenizers whose sources begin with the tag of a target language, if it has tags.
+
+    Raises:
+        ConfigError: The model does not translate, or not to this language.
+    """
+    from transformer.bundle.languages import recorded_languages
+    from transformer.pipelines.translation.directions import known_target
+
+    if bundle.config.kind != "encoder-decoder":
+        raise ConfigError(f"a {bundle.family} model does not translate; leave out --target-language")
+    tag = known_target(language, bundle.tokenizers, recorded_languages(bundle)[1])
+    return replace(bundle, text=bundle.tokenizers.to_language(tag))
 
 
 def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path, layers: str | None) -> None:

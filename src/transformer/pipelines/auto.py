@@ -1,7 +1,6 @@
 """Loads a model folder as the pipeline for the model's task."""
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
@@ -27,7 +26,7 @@ from transformer.pipelines.translation.config import TranslatorConfig, Translato
 from transformer.pipelines.translation.reranking import ReverseScorer
 from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.threads import prepare_threads
-from transformer.text.languages import base_language, language_name
+from transformer.text.languages import base_language
 from transformer.tokenizers.base import Tokenizer
 from transformer.transformer import Transformer
 
@@ -294,21 +293,10 @@ def make_translator(bundle: Bundle, *others: Bundle, **options: Unpack[MakeOptio
         "source_language": source_language or "",
         "target_language": target_language or "",
         "directions": recorded_pairs(bundle),
+        "trained_target": target_language or "",
         **options,
     }
-    if not source.target_languages:
-        _note_target_language(target_language, options.get("target_language"))
     return Translator(_translation_model(bundle), bundle.tokenizers, ensemble=ensemble, **settings)
-
-
-def _note_target_language(recorded: str | None, requested: str | None) -> None:
-    """Warns of a target language that the model does not write."""
-    if recorded and requested and base_language(recorded) != base_language(requested):
-        warnings.warn(
-            f"the model translates to {language_name(recorded)}; the target language {requested} only decides how "
-            "sentences and numbers are written",
-            stacklevel=3,
-        )
 
 
 def _translation_model(bundle: Bundle) -> Transformer:

@@ -9,6 +9,7 @@ from commands import run
 from samples import ROOT, write_lines
 from transformer.cli.language_check import check_language
 from transformer.cli.notes import collect_notes
+from transformer.errors import ConfigError
 from transformer.pipelines.auto import load
 
 ENGLISH = "The committee has met again this week, and nobody knows what will come of it in the end."
@@ -61,10 +62,19 @@ def test_documents_are_refused(tiny_run: Path, tmp_path: Path) -> None:
     assert (insisting.returncode, len(insisting.stdout.splitlines())) == (0, 2)
 
 
-def test_a_target_language_that_the_model_does_not_write() -> None:
+def test_a_target_language_that_the_model_does_not_write(tmp_path: Path) -> None:
     """Catches a request for another language that is answered in the model's own without a word."""
-    with pytest.warns(UserWarning, match="translates to German; the target language fi only decides"):
-        load(ROOT / "models/en-de/transformer_model_en_de/bundle", target_language="fi")
+    model = ROOT / "models/en-de/transformer_model_en_de/bundle"
+    message = "target_language='fi' is not what the model writes, which is German only; leave it out"
+    with pytest.raises(ConfigError, match=message):
+        load(model, target_language="fi")
+    translator = load(model, target_language="de-AT", workers=1)
+    assert translator.config.target_language == "de-AT"
+    with pytest.raises(ConfigError, match=message):
+        translator("Hello.", target_language="fi")
+    result = run("inspect", model, "Hello.", "--target-language", "fi", "--output", tmp_path / "page.html")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_a_text_cannot_be_its_own_translation(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ OTHER_FLAGS = {
 }
 NO_FLAG = {
     "limit_ends",  # a language model sets it
-    "directions",  # the model records them
+    "directions", "trained_target",  # the model records them
     "search", "terminology", "source_text", "calibration", "length_ratio", "normalize",  # facts and values with fields
     "description",
     "max_source_tokens", "max_target_tokens", "batch_tokens",  # follow from the model; for experiments

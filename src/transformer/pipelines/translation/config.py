@@ -38,6 +38,7 @@ class TranslatorConfig(TranslationOptions):
         source_text: Statistics of the training sources; None if they are not known.
         calibration: Models of the confidence in translations; none if the model was not calibrated.
         directions: Source and target languages that a model of several languages learned; none for other models.
+        trained_target: Language that a model of one direction writes; empty if it is not recorded.
 
     Raises:
         ConfigError: A value, or a combination of values, is invalid.
@@ -54,6 +55,7 @@ class TranslatorConfig(TranslationOptions):
     source_text: SourceText | None = None
     calibration: Calibration = field(default_factory=Calibration)
     directions: tuple[tuple[str, str], ...] = ()
+    trained_target: str = ""
     source_language: Annotated[str, Doc("language of the lines, whose abbreviations end no sentence")] = ""
     target_language: Annotated[str, Doc("language of the translations; a model of several needs it")] = ""
     description: Annotated[str, Doc("device, precision and number of processes, for users")] = ""
@@ -151,6 +153,7 @@ class TranslatorOptions(TypedDict, total=False):
     source_text: SourceText | None
     calibration: Calibration
     directions: tuple[tuple[str, str], ...]
+    trained_target: str
     source_language: str | None
     target_language: str | None
     description: str

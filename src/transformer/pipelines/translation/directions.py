@@ -4,35 +4,33 @@ import warnings
 
 from transformer.errors import ConfigError
 from transformer.pipelines.translation.config import TranslatorConfig
-from transformer.text.languages import language_name, matching_tag
+from transformer.text.languages import base_language, language_name, matching_tag
 from transformer.tokenizers.pair import TokenizerPair
 
 
 def choose_languages(config: TranslatorConfig, tokenizers: TokenizerPair) -> tuple[str, str]:
     """Returns the source and the target language of a translation; empty for one that is not known.
 
-    A target language must have a tag, if the model has any. The only one is the default. A source language that is not
-    given is the only one that the model learned to translate from into the target language. A warning names a pair
-    that the model did not learn (zero-shot translation, Johnson et al. 2017, Sec. 4.6).
+    A target language must have a tag, if the model has any, and be the recorded one otherwise. The only one is the
+    default. A source language that is not given is the only one that the model learned to translate from into the
+    target language. A warning names a pair that the model did not learn (zero-shot translation, Johnson et al. 2017,
+    Sec. 4.6).
 
     Args:
         config: Options of the translator.
         tokenizers: Tokenizers of the first model.
 
     Raises:
-        ConfigError: The model has several target languages, but not this one.
+        ConfigError: The model does not translate to the target language.
     """
     source, target = config.source_language, config.target_language
     tags = tokenizers.target_languages
-    if not tags or tokenizers.source.language_prefix(config.task):
+    if tags and tokenizers.source.language_prefix(config.task):
         return source, target
-    if target:
-        tag = matching_tag(target, tags)
-        if tag is None:
-            raise ConfigError(
-                f"target_language={target!r} is not a language that the model translates to; choose {_listed(tags)}"
-            )
-    else:
+    tag = known_target(target, tokenizers, config.trained_target)
+    if not tags:
+        return source, tag
+    if not tag:
         tag = tokenizers.source.tags[0] if len(tokenizers.source.tags) == 1 else ""
     learned = [pair_source for pair_source, pair_target in config.directions if pair_target == tag]
     if not source and len(set(learned)) == 1:
@@ -44,6 +42,35 @@ def choose_languages(config: TranslatorConfig, tokenizers: TokenizerPair) -> tup
             stacklevel=4,
         )
     return source, tag
+
+
+def known_target(target: str, tokenizers: TokenizerPair, trained_target: str | None) -> str:
+    """Returns the tag of a target language, or the language itself if the model has no tags; empty for none.
+
+    A model of one direction that records no target language takes any, as the statement of what it writes.
+
+    Args:
+        target: Target language as requested, a BCP 47 tag.
+        tokenizers: Tokenizers of the model.
+        trained_target: Language that a model of one direction writes, if it is recorded.
+
+    Raises:
+        ConfigError: The model does not translate to the language.
+    """
+    if not target:
+        return target
+    if tags := tokenizers.target_languages:
+        if (tag := matching_tag(target, tags)) is None:
+            raise ConfigError(
+                f"target_language={target!r} is not a language that the model translates to; choose {_listed(tags)}"
+            )
+        return tag
+    if trained_target and base_language(target) != base_language(trained_target):
+        raise ConfigError(
+            f"target_language={target!r} is not what the model writes, which is {language_name(trained_target)} only; "
+            "leave it out, or choose another model"
+        )
+    return target
 
 
 def check_target_language(config: TranslatorConfig, tokenizers: TokenizerPair) -> None:
