@@ -10,6 +10,7 @@ import pytest
 from serving_fakes import CONTINUATION, FakeEngine
 from serving_http import RunningServer, running_server
 from transformer.serving.errors import ServiceError
+from transformer.serving.interfaces import ModelInfo
 
 CHAT = {"model": "tiny-gpt", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
 LIMITS = {"texts": 4, "characters": 100}
@@ -129,6 +130,27 @@ def test_texts_are_labelled_filled_and_scored(server: RunningServer) -> None:
     assert [one["per_token"] for one in scored["data"]] == [-1.0, -1.0]
     assert [item.second for item in server.engine.jobs[-1].items] == ["A", "B C"]
     assert server.request("POST", "/v1/score", {"model": "en-de", "source": "a", "target": "A"})[0] == 200
+
+
+def test_scores_have_a_target_language() -> None:
+    """Catches a score by a tag that nobody chose, and a language that the model does not write, taken all the same."""
+    directions = (("en", "de"), ("de", "en"), ("en", "fr"))
+    models = [
+        ModelInfo("several", "encoder-decoder", directions=directions),
+        ModelInfo("en-de", "encoder-decoder", "en", "de"),
+        ModelInfo("unknown", "encoder-decoder"),
+    ]
+    pair = {"source": "a", "target": "A"}
+    with running_server(engine=FakeEngine(models), operations=None, page=False, limits=LIMITS) as server:
+        for model, language, options in (
+            ("several", "fr-CA", {"target_language": "fr"}), ("en-de", "de-AT", {}), ("en-de", None, {}),
+            ("unknown", "it", {}),
+        ):  # fmt: skip
+            assert server.request("POST", "/v1/score", {**pair, "model": model, "target_language": language})[0] == 200
+            assert server.engine.jobs[-1].options == options
+        for model, language in (("several", None), ("several", "it"), ("several", "x!"), ("en-de", "fr")):
+            body = {**pair, "model": model, "target_language": language}
+            assert refusal(server, "/v1/score", body) == (400, "target_language")
 
 
 def test_wrong_requests_are_refused_by_our_routes(server: RunningServer) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from serving_engines import write_random_model
 from transformer.decoding import Sampling, Search
@@ -18,6 +19,9 @@ from transformer.serving.engine.stop_sequences import StopSequences, cut_at_stop
 from transformer.serving.engine.tasks import run_task, stream_task
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Task
+from transformer.tokenizers.config import TokenizerConfig
+from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
+from transformer.transformer import build_transformer
 
 SIZES: dict[str, dict[str, Any]] = {"gpt": {"seq_len": 32}, "bert": {"labels": ("cold", "hot", "warm")}}
 LINES = ["one two three", "seven", "", "nine nine"]
@@ -41,6 +45,18 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> TextEncoder:
 @pytest.fixture(scope="module")
 def translator(tiny_run: Path) -> Translator:
     return load(tiny_run, workers=1, precision="float32")
+
+
+@pytest.fixture(scope="module")
+def several_languages() -> Translator:
+    """Returns the translator of a random model of three languages."""
+    lines = ["one two three", "Zwei Hunde."]
+    tokenizers = TokenizerPair.joint(train_tokenizer(lines * 3, TokenizerConfig(vocab_size=270)))
+    tokenizers = tokenizers.with_tags(["de", "en", "fr"])
+    torch.manual_seed(1)
+    size = tokenizers.source.vocab_size
+    model = build_transformer(size, size, 32, 32, d_model=16, N=1, h=2, d_ff=16)
+    return Translator(model, tokenizers, directions=(("en", "de"), ("de", "en"), ("en", "fr")), workers=1)
 
 
 def run(pipeline: Any, task: Task, texts: list[str], **options: Any) -> list[dict[str, Any]]:
@@ -212,6 +228,20 @@ def test_scores_are_those_of_the_pairs(translator: Translator) -> None:
         assert results[index]["score"] == pytest.approx(expected.score, abs=1e-4)
         assert results[index]["per_token"] == pytest.approx(expected.per_token, abs=1e-4)
     assert results[1]["error"]["code"] == "invalid_request"
+
+
+def test_scores_are_those_of_the_target_language(several_languages: Translator) -> None:
+    """Catches scores of a source without the tag of the request, or with that of the request before."""
+    item = Item("one two", second="two one")
+    scores = {}
+    for tag in ("de", "fr", "de"):
+        (result,) = run_task(several_languages, "score", [item], {"target_language": tag})
+        expected = score_pairs(several_languages, [("one two", "two one")], target_language=tag)[0].score
+        assert result["score"] == pytest.approx(expected, abs=1e-4)
+        scores[tag] = result["score"]
+    assert scores["de"] != scores["fr"]
+    for options in ({}, {"target_language": "es"}):
+        assert refused(several_languages, "score", **options) == ("invalid_request", "target_language")
 
 
 def test_one_bad_text_fails_alone(generator: Generator, encoder: TextEncoder) -> None:

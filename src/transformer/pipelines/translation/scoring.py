@@ -47,10 +47,23 @@ class PairScore:
         return self.score / max(1, len(self.token_scores))
 
 
-def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-    """Scores pairs of a source and a translation, in order; outer white space does not count, as in a translation."""
-    tokenizers, models = translator.tokenizers, translator.models
-    check_target_language(translator.config, tokenizers)
+def score_pairs(
+    translator: Translator, pairs: Sequence[tuple[str, str]], *, target_language: str | None = None
+) -> list[PairScore]:
+    """Scores pairs of a source and a translation, in order; outer white space does not count, as in a translation.
+
+    Args:
+        translator: Translator of the model.
+        pairs: Sources and translations.
+        target_language: Language of the translations, for a model of several languages; None is the translator's.
+
+    Raises:
+        ConfigError: The model translates to several languages, and none is chosen, or not to this one.
+    """
+    segmenter = translator.segmenter_to(target_language) if target_language else translator.segmenter
+    tokenizers = segmenter.tokenizers if target_language else translator.tokenizers
+    models = translator.models
+    check_target_language(segmenter.config, tokenizers)
     pairs = [(split_outer_space(source)[1], split_outer_space(target)[1]) for source, target in pairs]
     overlong = [[is_overlong(text) for text in pair] for pair in pairs]
     pairs = [("", "") if any(sides) else pair for pair, sides in zip(pairs, overlong, strict=True)]
@@ -59,8 +72,8 @@ def score_pairs(translator: Translator, pairs: Sequence[tuple[str, str]]) -> lis
     limits = min(model.src_pos.seq_len for model in models), translator.max_target_tokens
     results: dict[int, PairScore] = {}
     fitting: list[int] = []
-    source_lengths = translator.segmenter.source_lengths([source for source, _ in pairs], sources)
-    warnings = [translator.tokenizers.source.language_warning(source) for source, _ in pairs]
+    source_lengths = segmenter.source_lengths([source for source, _ in pairs], sources)
+    warnings = [tokenizers.source.language_warning(source) for source, _ in pairs]
     for index, lengths in enumerate(zip(source_lengths, map(len, targets), strict=True)):
         flags = [
             f"the {name} has {length + 1} tokens, more than the model's {limit}"

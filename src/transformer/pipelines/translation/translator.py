@@ -372,6 +372,10 @@ class Translator:
         """The first stage with the default options."""
         return self._segmenter(self.config)
 
+    def segmenter_to(self, target_language: str) -> Segmenter:
+        """Returns the first stage of a call with a target language, which a model of several languages needs."""
+        return self._segmenter(self._options_of_call(languages={"target_language": target_language}))
+
     @property
     def device(self) -> torch.device:
         """Device of the model. Packed models have no parameters and are on the CPU."""

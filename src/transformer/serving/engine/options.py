@@ -22,7 +22,7 @@ Flag = Annotated[bool, Strict()]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """Options of "score", which has none; those of the other tasks are subclasses."""
+    """Options of a task; those of each are a subclass."""
 
     __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -31,6 +31,13 @@ class TaskOptions:
         name = str(error).partition("=")[0]
         is_known = name in {field.name for field in fields(self)}
         return ServiceError("invalid_request", str(error), param=name if is_known else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreTaskOptions(TaskOptions):
+    """Options of "score": the language of the translations, for a model of several; None is that of the translator."""
+
+    target_language: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +126,7 @@ ADAPTERS: Final[Mapping[Task, TypeAdapter[Any]]] = {
     "embed": TypeAdapter(EmbedTaskOptions),
     "classify": TypeAdapter(ClassifyTaskOptions),
     "fill": TypeAdapter(FillTaskOptions),
-    "score": TypeAdapter(TaskOptions),
+    "score": TypeAdapter(ScoreTaskOptions),
 }
 
 

@@ -90,7 +90,7 @@ def _runner(pipeline: Any, task: Task, options: Any) -> Callable[[Sequence[Item]
     if task == "translate":
         return lambda items: translating.translate(_check(pipeline, Translator, task), items, options)
     if task == "score":
-        return lambda items: translating.score(_check(pipeline, Translator, task), items)
+        return lambda items: translating.score(_check(pipeline, Translator, task), items, options)
     if task == "generate":
         return lambda items: generation.generate(_check(pipeline, Generator, task), _texts(items), options)
     encoder = _check(pipeline, TextEncoder, task)

@@ -14,7 +14,7 @@ from transformer.pipelines.translation.scoring import PairScore, score_pairs
 from transformer.pipelines.translation.terminology import Terminology
 from transformer.pipelines.translation.translator import Translator
 from transformer.serving.engine.generation import sampling_of
-from transformer.serving.engine.options import TranslateTaskOptions, without_surrogates
+from transformer.serving.engine.options import ScoreTaskOptions, TranslateTaskOptions, without_surrogates
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item
 
@@ -51,17 +51,18 @@ def translate(translator: Translator, items: Sequence[Item], options: TranslateT
     return results
 
 
-def score(translator: Translator, items: Sequence[Item]) -> list[dict[str, Any]]:
+def score(translator: Translator, items: Sequence[Item], options: ScoreTaskOptions) -> list[dict[str, Any]]:
     """Returns the score of each item's translation (`second`), or its error if it is too long.
 
     Raises:
-        ServiceError: The model translates to several languages.
+        ServiceError: The model does not translate to the target language, or to several, of which none is chosen.
     """
     pairs = [(without_surrogates(item.text), without_surrogates(item.second)) for item in items]
     try:
-        return [_score_result(result) for result in score_pairs(translator, pairs)]
-    except ConfigError as error:  # a model of several languages
-        raise ServiceError("invalid_request", str(error), param="model") from error
+        scores = score_pairs(translator, pairs, target_language=options.target_language)
+    except ConfigError as error:
+        raise ServiceError("invalid_request", str(error), param="target_language") from error
+    return [_score_result(result) for result in scores]
 
 
 def _score_result(result: PairScore) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from transformer.serving.errors import ServiceError
-from transformer.serving.interfaces import Item, Task
+from transformer.serving.interfaces import Item, ModelInfo, Task
 from transformer.serving.operations import Call, Operation
 from transformer.serving.routes.models import check_texts, make_job, model_for, openai_error, run
+from transformer.text.languages import matching_tag
 
 MAX_TOP: Final = 1000
 Texts = str | Annotated[list[str], Field(min_length=1)]
@@ -33,10 +34,11 @@ class ClassifyRequest(FillRequest):
 
 
 class ScoreRequest(_Request):
-    """Request of `/v1/score`: sources, and as many translations."""
+    """Request of `/v1/score`: sources, as many translations, and their language for a model of several languages."""
 
     source: Texts
     target: Texts
+    target_language: str | None = None
 
 
 class LabelProbability(BaseModel):
@@ -114,7 +116,7 @@ async def fill(call: Call) -> dict[str, Any]:
 async def score(call: Call) -> dict[str, Any]:
     """Returns the scores of given translations."""
     body: ScoreRequest = call.body
-    model_for(call, body.model, "score")
+    language = _written_language(model_for(call, body.model, "score"), body.target_language)
     sources, targets = _as_list(body.source), _as_list(body.target)
     if len(sources) != len(targets):
         message = f"{len(sources)} sources, but {len(targets)} translations; send as many of both"
@@ -122,7 +124,26 @@ async def score(call: Call) -> dict[str, Any]:
     check_texts(call, sources, "source")
     check_texts(call, targets, "target")
     items = [Item(source, second=target) for source, target in zip(sources, targets, strict=True)]
-    return {"model": body.model, "data": await run(call, make_job(call, body.model, "score", items))}
+    job = make_job(call, body.model, "score", items, target_language=language)
+    return {"model": body.model, "data": await run(call, job)}
+
+
+def _written_language(model: ModelInfo, language: str | None) -> str | None:
+    """Returns the tag of a target language of a model of several languages; None for other models.
+
+    Raises:
+        ServiceError: The model does not translate to the language, or to several, of which none is chosen.
+    """
+    targets = dict.fromkeys(target for _, target in model.directions)
+    known = list(targets) or [tag for tag in (model.target_language,) if tag]
+    tag = matching_tag(language, known) if language else None
+    if language and known and tag is None:
+        message = f"model {model.name} does not translate to {language[:35]!r}; choose {', '.join(known)}"
+        raise ServiceError("invalid_request", message, param="target_language")
+    if not language and len(targets) > 1:
+        message = f"model {model.name} translates to several languages; choose {', '.join(known)}"
+        raise ServiceError("invalid_request", message, param="target_language")
+    return tag if targets else None
 
 
 async def _encode(call: Call, task: Task, **options: Any) -> dict[str, Any]:
@@ -151,5 +172,6 @@ OPERATIONS: Final = (
     Operation(
         "POST", "/v1/score", "Scores given translations", score, openai_error,
         request=ScoreRequest, response=PairScores, errors=(404,),
+        description="A model of several languages needs `target_language`, the language of the translations.",
     ),
 )  # fmt: skip
