@@ -134,7 +134,8 @@ class DataConfig(TaskConfig):
     @property
     def has_trees(self) -> bool:
         """Whether a file holds trees, in whose brackets no word may change."""
-        return any(file_format(path) in SUFFIXES for path in self.pair_files)
+        files = [*self.pair_files, *(path for table in self.language_pairs for path in as_list(table.file))]
+        return any(file_format(path) in SUFFIXES for path in files)
 
     @property
     def language_pairs(self) -> tuple[LanguagePair, ...]:
@@ -215,6 +216,12 @@ class DataConfig(TaskConfig):
             if self.weights is not None:
                 raise ValueError("data.weights and data.stages both weight the files; leave out data.weights")
             check_stages(self.stages, len(self.text_files) + len(self.pair_files))
+        return self
+
+    @model_validator(mode="after")
+    def _trees_are_not_augmented(self) -> "DataConfig":
+        if self.has_trees and self.augment is not None and self.augment.rates:
+            raise ValueError("data.augment changes words, which the brackets of trees forbid; leave data.augment out")
         return self
 
     @model_validator(mode="after")

@@ -126,7 +126,7 @@ def resumed_start(
     """
     bundle = load_bundle(earlier.checkpoint.model)
     _check_texts_unchanged(run, earlier.inputs, task.checksums, recipe, allow_changed)
-    completed = complete_recipe(recipe, task, allow_changed)
+    completed = complete_recipe(recipe, task, {*allow_changed} - earlier.inputs.keys())
     _check_recipe_unchanged(run, earlier.recipe, completed.recipe, {*allow_changed, *earlier.inputs})
     notes = [*earlier.warnings]
     if not _has_optimizer_state(earlier.checkpoint):
@@ -201,7 +201,7 @@ def _check_texts_unchanged(
     run: Path, before: Mapping[str, str], now: Mapping[str, str], recipe: Recipe, allowed: Collection[str]
 ) -> None:
     """Checks that the contents of the texts are unchanged; their paths may differ."""
-    paths = _flatten(recipe)
+    paths = _flatten(recipe) | _stage_paths(recipe)
     changed = [
         f"{key} ({paths.get(key, 'no file')})"
         for key in sorted(before.keys() | now.keys())
@@ -254,6 +254,16 @@ def _flatten(recipe: Recipe) -> dict[str, Any]:
     """Returns the recipe as a mapping from `section.key` to JSON values."""
     sections = recipe.model_dump(mode="json", exclude_none=True)
     return {f"{section}.{key}": value for section, keys in sections.items() for key, value in keys.items()}
+
+
+def _stage_paths(recipe: Recipe) -> dict[str, str | None]:
+    """Returns the validation files of the stages, under the keys of their checksums."""
+    stages = recipe.data.stages if isinstance(recipe.data, DataConfig) else None
+    return {
+        f"data.stages.{stage.name}.{key}": getattr(stage, key)
+        for stage in stages or ()
+        for key in ("validation_source", "validation_target")
+    }
 
 
 def _format_value(value: Any) -> str:

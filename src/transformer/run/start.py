@@ -98,7 +98,7 @@ def complete_recipe(recipe: Recipe, task: Task[Any], allow_changed: Collection[s
     """
     completed = task.complete(recipe)
     known = {f"{section}.{key}" for section, keys in completed.recipe.model_dump().items() for key in keys}
-    known |= {OPTIMIZER, SCRIPT}
+    known |= {OPTIMIZER, SCRIPT, *task.checksums}
     for key in allow_changed:
         if key not in known or (key.startswith("tokenizer.") and key != BPE_DROPOUT):
             raise ConfigError(

@@ -6,10 +6,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from commands import run
 from transformer.cli.corpus import corpus_of
 from transformer.data.augment.config import DEFAULT_RATES
+from transformer.data.config import DataConfig
 from transformer.data.task_configs import TextConfig
 from transformer.errors import ConfigError
 from transformer.recipes import CORPUS_FILE, missing_corpus, recipe_names, recipe_path
@@ -121,6 +123,16 @@ def test_texts_without_a_recipe_are_augmented(
     """Catches recipes whose results change, spoiled trees, and rates that cannot be turned off."""
     augment = getattr(corpus_of(arguments, **options).load().data, "augment", None)  # type: ignore[arg-type]
     assert (augment.rates if augment else None) == expected
+
+
+def test_trees_cannot_be_augmented(folder: Path) -> None:
+    """Catches rates that spoil the brackets of trees, in a table of several directions as well."""
+    with pytest.raises(ConfigError, match=r"brackets of trees forbid; leave data\.augment out"):
+        corpus_of([], pairs="b.trees", overrides=["data.augment=default"]).load()
+    assert corpus_of([], pairs="b.trees", overrides=["data.augment=none"]).load()
+    table = {"source_language": "en", "target_language": "de", "file": "b.mrg.gz"}
+    with pytest.raises(ValidationError, match="brackets of trees forbid"):
+        DataConfig.model_validate({"pairs": [table], "augment": {"typos": 0.1}})
 
 
 def test_a_run_keeps_the_augmentation_that_it_began_with(folder: Path) -> None:
