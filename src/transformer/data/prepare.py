@@ -1,8 +1,9 @@
 """Preparation of a corpus for training: scan, tokenizers and tokens, each computed once and cached."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,8 @@ from transformer.tokenizers.special_tokens import SpecialTokenIds
 
 SCAN_FILE: Final = "survey.json"
 SHOW_EVERY: Final = 8192
+UNSEEN_KEYS: Final = {"dropout", "added_pieces"}
+"""Keys of the tokenizer that do not matter where it is trained."""
 STAGE_KEYS: Final = "data.stages."
 EVALUATION_KEYS: Final = ("data.validation", STAGE_KEYS)
 """Beginnings of the recipe keys of texts that are not trained on."""
@@ -140,10 +143,45 @@ class CorpusBuilder:
                 (folder / name).write_text(content, encoding="utf-8")
             self._snapshot.check_unchanged()
 
-        facts = {"texts": self._text_facts(), "tokenizer": settings.model_dump(mode="json", exclude={"dropout"})}
-        path = self._folder.get_or_create("tokenizer", facts, write)
-        files = {file.name: file.read_text(encoding="utf-8") for file in path.glob("tokenizer*.json")}
-        return TokenizerPair.from_files(files)
+        facts = {"texts": self._text_facts(), "tokenizer": settings.model_dump(mode="json", exclude=UNSEEN_KEYS)}
+        return _read_tokenizers(self._folder.get_or_create("tokenizer", facts, write))
+
+    def extend_tokenizers(
+        self, tokenizers: TokenizerPair, settings: TokenizerConfig, known: Collection[str]
+    ) -> TokenizerPair:
+        """Returns tokenizers with `settings.added_pieces` learned from the text of new languages, or else from all.
+
+        Args:
+            tokenizers: Tokenizers of a trained model.
+            settings: The recipe's `tokenizer` section.
+            known: Languages of that model.
+
+        Raises:
+            ConfigError: The tokenizers are not of byte pairs.
+            DataError: A file cannot be used, see `CorpusFile.read`.
+        """
+        is_new = [language not in known for direction in self._settings.directions for language in direction]
+
+        def write(folder: Path) -> None:
+            step = -(-self.scan().pairs // settings.training_pairs)
+
+            def side(index: int) -> Iterator[str]:
+                for file in self._inputs:
+                    if not any(is_new) or file.direction[index] not in known:
+                        self._progress("extending the tokenizer", 0, None)
+                        yield from (pair[index] for pair in islice(file.read(), 0, None, step))
+
+            for name, content in tokenizers.extended(lambda: side(0), lambda: side(1), settings).to_files().items():
+                (folder / name).write_text(content, encoding="utf-8")
+            self._snapshot.check_unchanged()
+
+        facts = {
+            "texts": self._text_facts(),
+            "known": sorted(known),
+            "extends": [tokenizers.source.fingerprint(), tokenizers.target.fingerprint()],
+            "keys": [settings.added_pieces, settings.min_frequency, settings.training_pairs],
+        }
+        return _read_tokenizers(self._folder.get_or_create("tokenizer", facts, write))
 
     def prepare(self, tokenizers: TokenizerPair, max_lengths: tuple[int, int], dropout: float = 0.0) -> Corpus:
         """Encodes and filters the corpus.
@@ -305,6 +343,11 @@ class CorpusBuilder:
         validation = {key: value for key, value in self.checksums.items() if key.startswith("data.validation")}
         drawn = None if validation else {"seed": self._seed, "pairs": self._settings.validation_pairs}
         return {**self._text_facts(), "validation": validation, "drawn": drawn}
+
+
+def _read_tokenizers(folder: Path) -> TokenizerPair:
+    files = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("tokenizer*.json")}
+    return TokenizerPair.from_files(files)
 
 
 def _segmentation(tokenizers: TokenizerPair, dropout: float) -> tuple[BpeDropout, BpeDropout]:

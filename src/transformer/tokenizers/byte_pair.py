@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby, islice
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ N_BYTES = 256
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 MAX_WORD_CHARACTERS: Final = 4096
+COUNTED_LINES: Final = 10_000
 LONG_WORD: Final = re.compile(rf"\S{{{MAX_WORD_CHARACTERS}}}|\s{{{MAX_WORD_CHARACTERS}}}")
 
 
@@ -116,6 +118,16 @@ class BytePairTokenizer(Tokenizer):
             first = np.cumsum(lengths) - lengths
             ids, starts, lengths = np.insert(ids, first, token), np.insert(starts, first, True), lengths + 1
         return ids, lengths, starts
+
+    def count_words(self, lines: Iterable[str]) -> Counter[tuple[str, ...]]:
+        """Counts the words of lines of text, each as its pieces."""
+        words = Counter[tuple[str, ...]]()
+        parts = (part for line in lines for part in _training_parts(self.prepare(line)))
+        while texts := list(islice(parts, COUNTED_LINES)):
+            for encoding in self._merges.encode_batch(texts, add_special_tokens=False):
+                pieces = zip(encoding.word_ids, encoding.tokens, strict=True)
+                words.update(tuple(piece for _, piece in word) for _, word in groupby(pieces, lambda piece: piece[0]))
+        return words
 
     def merges(self) -> list[tuple[int, int, int]]:
         """Returns the merges in order of priority, each as the ids of both parts and of the token they make."""

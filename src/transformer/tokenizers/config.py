@@ -58,6 +58,8 @@ class TokenizerConfig(NormalizationConfig):
         min_frequency: Minimum number of occurrences of a merge in the training text.
         training_pairs: Maximum number of training pairs; from a larger corpus, every second, third, ... pair is used.
         dropout: Probability with which a merge is left out where training pairs are segmented (BPE dropout).
+        added_pieces: Maximum number of subwords that the tokenizer of the model that the run starts from learns from
+            the text of new languages.
     """
 
     kind: Literal["bpe", "bytes", "characters"] = Field(
@@ -87,6 +89,13 @@ class TokenizerConfig(NormalizationConfig):
         le=1,
         description="probability with which a merge is left out, so that training pairs are segmented anew in each "
         "epoch (BPE dropout)",
+    )
+    added_pieces: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="maximum number of subwords that the tokenizer of the model that the run starts from learns from "
+        "the text of new languages; none if not set",
     )
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
 from transformer.tokenizers.huggingface import HuggingFaceTokenizer
+from transformer.tokenizers.new_pieces import extend_tokenizer
 from transformer.tokenizers.sentencepiece import SentencePieceTokenizer
 
 JOINT_FILE = "tokenizer.json"
@@ -52,6 +53,27 @@ class TokenizerPair:
         if self.is_joint:
             return TokenizerPair.joint(self.source.with_tags(languages))
         return TokenizerPair(self.source.with_tags(languages), self.target)
+
+    def extended(
+        self, sources: Callable[[], Iterable[str]], targets: Callable[[], Iterable[str]], settings: TokenizerConfig
+    ) -> "TokenizerPair":
+        """Returns the tokenizers with `settings.added_pieces` learned from text, see `extend_tokenizer`.
+
+        A side without text keeps its tokenizer, unless both share one.
+
+        Raises:
+            ConfigError: A tokenizer is not one of byte pairs.
+            DataError: Both texts are empty.
+        """
+        n_pieces = settings.added_pieces or 0
+        if self.is_joint:
+            joint = extend_tokenizer(self.source, chain(sources(), targets()), n_pieces, settings.min_frequency)
+            return TokenizerPair.joint(joint)
+        sides = [
+            extend_tokenizer(tokenizer, texts(), n_pieces, settings.min_frequency) if any(texts()) else tokenizer
+            for tokenizer, texts in ((self.source, sources), (self.target, targets))
+        ]
+        return TokenizerPair(*sides)
 
     @property
     def target_languages(self) -> tuple[str, ...]:
