@@ -253,3 +253,23 @@ def test_four_ranks_and_then_two_end_as_one_process_with_a_running_mean(recipe: 
     result = torchrun_train(recipe, run, *options)
     assert result.code == 0, result.err
     assert_same_end(run, alone)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_frozen_parameters_stay_on_two_ranks(strategy: str, recipe: Path, tmp_path: Path) -> None:
+    """Catches ranks that wait for gradients that nobody computes, and frozen shards that move."""
+    overrides = ['training.freeze=["encoder", "embeddings"]', "training.accumulation=2", "training.max_steps=4"]
+    overrides += ["training.save_every=2", "training.weight_decay=0.1"]
+    alone, run = tmp_path / "alone", tmp_path / "run"
+    assert train(load_recipe(recipe, overrides), alone, quiet=True).progress.step == 4
+    options = [part for setting in overrides for part in ("--set", setting)]
+    result = torchrun_train(recipe, run, *options, "--set", f"training.distribution={strategy}")
+    assert result.code == 0, result.err
+    assert "parameters are trained; frozen: encoder, embeddings" in " ".join(result.err.split())
+    before, after = (
+        load_file(run / f"checkpoints/step-{step:08d}/model/model.safetensors") for step in (2, 4)
+    )  # fmt: skip
+    frozen = [name for name in before if name.startswith("encoder.") or "embedding" in name]
+    assert frozen
+    assert all(torch.equal(before[name], after[name]) for name in frozen)
+    assert_same_end(run, alone)

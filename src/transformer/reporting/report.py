@@ -70,7 +70,10 @@ def _key_figures(record: RunRecord, n_parameters: int) -> dict[str, str]:
     figures = {
         title: _format_score(scores[name]) for name, title in SCORE_NAMES.items() if scores.get(name) is not None
     }
-    figures |= {"parameters": f"{n_parameters:,}", "steps": f"{record.last_step:,}"}
+    figures["parameters"] = f"{n_parameters:,}"
+    if (trained := provenance.get("trained_parameters")) is not None:
+        figures["trained parameters"] = f"{trained:,}"
+    figures["steps"] = f"{record.last_step:,}"
     if "seconds" in provenance:
         figures["of training"] = _format_duration(provenance["seconds"])
     if minutes := provenance.get("recipe", {}).get("training", {}).get("minutes"):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from torch import Tensor, nn
 
 from transformer.bundle import Bundle, load_bundle
@@ -13,12 +12,14 @@ from transformer.errors import BundleError, ConfigError
 from transformer.models.kinds import EncoderConfig, EncoderDecoderConfig, ImageEncoderConfig, ModelConfig
 from transformer.models.vit.model import interpolate_positions
 from transformer.run.defaults import fill_in
+from transformer.run.new_tokens import add_rows, known_tokens
 from transformer.run.recipe import Recipe, make_model_config
 from transformer.run.start import SCRIPT, Start, complete_recipe
 from transformer.run.task import Task
 from transformer.tokenizers.byte_pair import BytePairTokenizer
 from transformer.tokenizers.character import CharacterTokenizer
 from transformer.tokenizers.config import TokenizerConfig
+from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.optim.schedule import paper_peak
 
 CHANGEABLE_MODEL_KEYS: Final = frozenset({
@@ -28,6 +29,7 @@ CHANGEABLE_MODEL_KEYS: Final = frozenset({
 })  # fmt: skip
 """Keys of the `model` section that may differ from the pretrained model: those without weights, those of heads, and the
 size of images, for which positions are interpolated."""
+CHANGEABLE_KEYS: Final = CHANGEABLE_MODEL_KEYS | {"added_pieces"}
 POSITIONS: Final = "positions.embedding.weight"
 """Name of the learned positions of an encoder of images."""
 HEAD_PREFIXES: Final = ("pooler.", "masked_head.", "next_sentence_head.", "label_head.")
@@ -41,8 +43,6 @@ LEARNING_RATE_FACTOR: Final = 0.1
 WARMUP_STEPS: Final = 50
 """Default number of warm-up steps: about the memory of Adam's second moment, 1 / (1 - 0.98)."""
 
-VOCABULARY_PREFIXES: Final = ("src_embed.", "tgt_embed.", "projection_layer.")
-"""Name prefixes of the parameters with a row for each token."""
 WARNING_FALLBACK_SHARE, MAX_FALLBACK_SHARE = 0.2, 0.6
 """Shares of fallback tokens (parts of characters, unknown text) above which a text is warned about, and refused."""
 
@@ -53,17 +53,16 @@ class FineTunedStart(Start):
 
     bundle: Bundle
 
-    def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
+    def load_weights(self, model: nn.Module, config: ModelConfig, text: TokenizerPair | None) -> list[str]:
         """Loads the pretrained weights, see `load_pretrained`; a note names the parameters that are new."""
         base, stored, notes = self.bundle.config, self.bundle.model.state_dict(), list[str]()
         if isinstance(base, ImageEncoderConfig) and isinstance(config, ImageEncoderConfig) and base.grid != config.grid:
             stored[POSITIONS] = interpolate_positions(stored[POSITIONS], base.grid, config.grid)
             before, after = (f"{rows} x {columns}" for rows, columns in (base.grid, config.grid))
             notes.append(f"positions interpolated from {before} patches to {after}")
-        if isinstance(config, EncoderDecoderConfig) and self.bundle.text is not None:
-            n_tags = len(self.bundle.text.source.tags)
-            grown = add_rows(stored, model.state_dict(), n_tags)
-            notes += [f"{grown} rows added to the embeddings, for the tags of new languages"] if grown else []
+        if isinstance(config, EncoderDecoderConfig) and self.bundle.text is not None and text is not None:
+            added = add_rows(stored, model.state_dict(), self.bundle.text, text)
+            notes += [f"{added:,} rows added to the embeddings, for new subwords and languages"] if added else []
         same_labels = base.model_dump().get("labels") == config.model_dump().get("labels")
         new_parameters = load_pretrained(model, stored, same_labels=same_labels)
         notes += [f"newly initialized: {', '.join(new_parameters)}"] if new_parameters else []
@@ -111,6 +110,7 @@ def fine_tuned_start(recipe: Recipe, task: Task[Any], allow_changed: Collection[
         **{name: bundle.provenance[name] for name in ("step", "seconds") if name in bundle.provenance},
         "max_source_tokens": bundle.provenance.get("max_source_tokens", 0),
         "source_text": bundle.provenance.get("source_text"),
+        **known_tokens(bundle.text),
     }
     inherited = _inherit(recipe, bundle.config.model_dump(), tokenizer, defaults)
     return FineTunedStart(recipe=complete_recipe(inherited, task, allow_changed), bundle=bundle, origin=origin)
@@ -143,33 +143,6 @@ def check_script(
         if share > WARNING_FALLBACK_SHARE:
             notes.append(f"warning: {message}; a model with a tokenizer of its own learns such text better")
     return notes
-
-
-def add_rows(stored: dict[str, Tensor], wanted: Mapping[str, Tensor], n_tags: int) -> int:
-    """Adds rows to the stored embeddings and projections of a model whose vocabulary has grown by tags.
-
-    The rows of new tags, which are the last of the vocabulary, are the mean of the rows of the tags before or, without
-    any, of all tokens.
-
-    Args:
-        stored: State dict of the pretrained model, which is changed.
-        wanted: State dict of the model of the run.
-        n_tags: Number of tags of the pretrained model.
-
-    Returns:
-        Number of new rows.
-    """
-    grown = 0
-    for name, rows in wanted.items():
-        before = stored.get(name)
-        if before is None or before.dim() == 0 or before.dim() != rows.dim() or before.shape[1:] != rows.shape[1:]:
-            continue
-        if len(before) < len(rows) and name.startswith(VOCABULARY_PREFIXES):
-            grown = len(rows) - len(before)
-            known = before[-n_tags:] if n_tags else before
-            mean = known.mean(dim=0, keepdim=True)
-            stored[name] = torch.cat([before, mean.expand(grown, *before.shape[1:])])
-    return grown
 
 
 def load_pretrained(model: nn.Module, stored: Mapping[str, Tensor], *, same_labels: bool = True) -> list[str]:
@@ -225,7 +198,7 @@ def _check_same_config(recipe: Recipe, bundle: Bundle, tokenizer: TokenizerConfi
         f"{section}.{key}={value} (there {pretrained[section].get(key)})"
         for section, settings in (("model", recipe.model), ("tokenizer", recipe.tokenizer))
         for key, value in _explicit_values(settings).items()
-        if key not in CHANGEABLE_MODEL_KEYS and pretrained[section].get(key) != value
+        if key not in CHANGEABLE_KEYS and pretrained[section].get(key) != value
     ]
     if differing:
         raise ConfigError(
@@ -246,7 +219,8 @@ def _tokenizer_config(bundle: Bundle) -> TokenizerConfig:
     if isinstance(pair.source, CharacterTokenizer):
         facts = {**facts, "kind": "characters", "vocab_size": None}
     facts |= bundle.provenance.get("recipe", {}).get("tokenizer", {})
-    return TokenizerConfig.model_validate({**facts, "normalize": bool(pair.source.normalization.normalize)})
+    replaced = {"normalize": bool(pair.source.normalization.normalize), "added_pieces": None}
+    return TokenizerConfig.model_validate({**facts, **replaced})
 
 
 def _peak_learning_rate(bundle: Bundle) -> float:

@@ -5,8 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
+from transformer.bundle import Bundle
 from transformer.data.progress import Progress, show_progress, silent
 from transformer.errors import ConfigError
+from transformer.models import family
 from transformer.models.kinds import ModelConfig
 from transformer.models.size import has_common_sizes, model_size
 from transformer.run.checkpoint_space import check_first_checkpoint
@@ -16,7 +20,7 @@ from transformer.run.recipe import Recipe
 from transformer.run.resume import continue_recipe, earlier_run, resumed_start
 from transformer.run.setup import check_fits, new_model, new_objective
 from transformer.run.start import SCRIPT, Start, new_start
-from transformer.run.task import TaskData
+from transformer.run.task import Task, TaskData
 from transformer.run.tasks import make_task
 from transformer.run.time_fit import PlannedTime, TimeFitter, longest_fit, resumed_time
 from transformer.runtime.stopwatch import Stopwatch
@@ -24,6 +28,7 @@ from transformer.training.backend import Backend, choose_backend
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.config import TrainingSettings
 from transformer.training.distributed.process_group import DistributedContext
+from transformer.training.freezing import KNOWN_TOKENS, freeze_parameters
 from transformer.training.loop import finish_reason, steps_per_epoch
 from transformer.training.monitoring.tensorboard import require_tensorboard
 from transformer.training.optim.adam import make_optimizer
@@ -105,10 +110,11 @@ def make_plan(
         else:
             start = fine_tuned_start(recipe, task, allow_changed) or new_start(recipe, task, allow_changed)
         completed = start.recipe
+        _check_frozen(completed, start, context)
         if context.is_main and not start.progress.step:  # before the data is prepared, which may take hours
             smallest = model_size(_smallest_config(completed.model))
             check_first_checkpoint(folder, smallest.parameters, completed.recipe.training.ema_decay)
-        data = task.prepare(completed, start.task_bundle)
+        data = task.prepare(completed, _task_bundle(start, task))
         notes = _script_notes(start, data, allow_changed)
     progress("building the model", 0, None)
     _check_weights(data)
@@ -160,9 +166,43 @@ def prepare_data(recipe: Recipe, folder: Path, *, quiet: bool = False) -> TaskDa
     with show_progress(quiet=quiet) as progress:
         task = make_task(recipe.data.model_copy(update={"prepared": None}), recipe.training.seed, folder, progress)
         start = fine_tuned_start(recipe, task) or new_start(recipe, task)
-        data = task.prepare(start.recipe, start.task_bundle)
+        data = task.prepare(start.recipe, _task_bundle(start, task))
     data.notes.extend(_script_notes(start, data, (SCRIPT,)))
     return data
+
+
+def _task_bundle(start: Start, task: Task[Any]) -> Bundle | None:
+    """Returns the bundle whose tokenizers encode the data; a fine-tuned run may extend them first.
+
+    Raises:
+        ConfigError: The recipe extends tokenizers, but there are none, or they do not allow it.
+    """
+    bundle = start.task_bundle
+    if start.recipe.recipe.tokenizer.added_pieces is None:
+        return bundle
+    if bundle is None:
+        raise ConfigError(
+            "tokenizer.added_pieces extends the tokenizer of a trained model; give --from MODEL, or raise "
+            "tokenizer.vocab_size"
+        )
+    return task.extend_tokenizers(start.recipe, bundle) if isinstance(start, FineTunedStart) else bundle
+
+
+def _check_frozen(completed: CompleteRecipe[ModelConfig], start: Start, context: DistributedContext) -> None:
+    """Checks `training.freeze` on a model without values, before a corpus is prepared, which may take hours.
+
+    Raises:
+        ConfigError: It matches no parameter or all, or names known tokens of a new model.
+    """
+    frozen = completed.recipe.training.freeze or ()
+    if not frozen:
+        return
+    if KNOWN_TOKENS in frozen and not start.origin:
+        raise ConfigError(f"training.freeze={KNOWN_TOKENS!r} needs a model to start from; give --from MODEL")
+    if KNOWN_TOKENS in frozen and context.size > 1 and context.strategy == "fsdp":
+        raise ConfigError(f"training.freeze={KNOWN_TOKENS!r} does not work with training.distribution=fsdp; use ddp")
+    with torch.device("meta"):
+        freeze_parameters(family(completed.model.family_name).build(_smallest_config(completed.model)), frozen)
 
 
 def _script_notes(start: Start, data: TaskData, allow_changed: Collection[str]) -> list[str]:

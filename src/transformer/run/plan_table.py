@@ -106,12 +106,18 @@ def _setting(key: str, value: Any) -> str:
     return f"{key} {value}"
 
 
-def plan_lines(plan: TrainingPlan, parameters: int, progress: Progress) -> list[str]:
+def frozen_rows(frozen: Sequence[str], trained: int) -> Rows:
+    """Returns what a run freezes, and the number of parameters that it trains; nothing if it trains all."""
+    return [("model", f"{trained:,} parameters are trained; frozen: {', '.join(frozen)}")] if frozen else []
+
+
+def plan_lines(plan: TrainingPlan, parameters: int, trained: int, progress: Progress) -> list[str]:
     """Returns the table of a plan, and notes on its schedule, its ranks and the place where it continues.
 
     Args:
         plan: Plan of the run.
         parameters: Number of parameters of the model.
+        trained: Number of parameters that are trained.
         progress: Progress of the run so far.
     """
     settings, peak_rate = plan.settings, plan.schedule(plan.settings.warmup_steps)
@@ -120,6 +126,7 @@ def plan_lines(plan: TrainingPlan, parameters: int, progress: Progress) -> list[
         *format_table([
             *plan.data.rows,
             *model_rows(plan.data.config, parameters),
+            *frozen_rows(settings.freeze, trained),
             *plan.time.rows,
             *stage_rows(plan.data.stages, settings),
             *training_rows(settings, settings.max_steps / plan.steps_per_epoch, peak_rate),

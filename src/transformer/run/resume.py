@@ -22,6 +22,7 @@ from transformer.run.recipe import Recipe, parse_recipe
 from transformer.run.start import OPTIMIZER, Start, complete_recipe
 from transformer.run.task import Task
 from transformer.runtime.machine import machine
+from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.backend import choose_backend
 from transformer.training.checkpoint import Checkpoint, CheckpointManager
 from transformer.training.monitoring.progress import Progress
@@ -66,13 +67,13 @@ class ResumedStart(Start):
     bundle: Bundle
     earlier: EarlierRun
 
-    def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
+    def load_weights(self, model: nn.Module, config: ModelConfig, text: TokenizerPair | None) -> list[str]:
         """Loads the weights of the checkpoint; tied parameters stay tied.
 
         Raises:
             CheckpointError: Parameters are missing, unexpected or of another shape.
         """
-        del config
+        del config, text
         state = self.bundle.model.state_dict()
         try:
             check_tensors(model, state)

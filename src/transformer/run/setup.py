@@ -11,6 +11,7 @@ from transformer.training.backend import Backend
 from transformer.training.compilation import compile_layers
 from transformer.training.config import TrainingSettings
 from transformer.training.distributed.process_group import DistributedContext
+from transformer.training.freezing import freeze_parameters
 from transformer.training.planning.memory import check_model_fits
 from transformer.training.rng import reseed
 
@@ -37,7 +38,12 @@ def check_fits(config: ModelConfig, device: torch.device, context: DistributedCo
 
 
 def new_objective(data: TaskData, model: nn.Module, settings: TrainingSettings) -> nn.Module:
-    """Returns the objective of a model, with compiled layers if the settings ask for them."""
+    """Returns the objective of a model, with frozen parameters and compiled layers if the settings ask for them.
+
+    Raises:
+        ConfigError: `training.freeze` matches no parameter, or all.
+    """
+    freeze_parameters(model, settings.freeze)
     objective = data.objective(model, settings)
     if settings.compile:
         compile_layers(objective)

@@ -13,6 +13,7 @@ from transformer.models.kinds import ModelConfig
 from transformer.run.defaults import CompleteRecipe
 from transformer.run.recipe import Recipe
 from transformer.run.task import Task
+from transformer.tokenizers.pair import TokenizerPair
 from transformer.training.monitoring.progress import Progress
 
 OPTIMIZER = "optimizer"
@@ -56,17 +57,18 @@ class Start:
             raise ConfigError("data.special_tokens needs a published model, whose tokens have names; give --from MODEL")
         return replace(self.bundle, text=self.bundle.tokenizers.reading_special_tokens())
 
-    def load_weights(self, model: nn.Module, config: ModelConfig) -> list[str]:
+    def load_weights(self, model: nn.Module, config: ModelConfig, text: TokenizerPair | None) -> list[str]:
         """Loads the weights of `bundle` into the new model of the run.
 
         Args:
             model: Model with its initial parameters.
             config: Configuration of the model.
+            text: Tokenizers of the run.
 
         Returns:
             Notes to be logged.
         """
-        del model, config
+        del model, config, text
         return []
 
     def restore_optimizer(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

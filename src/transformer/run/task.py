@@ -167,6 +167,15 @@ class Task(ABC, Generic[Model]):
         if training.r_drop:
             raise ConfigError("training.r_drop works with data.task='translation' only; leave it out")
 
+    def extend_tokenizers(self, recipe: CompleteRecipe[Model], base_bundle: Bundle) -> Bundle:
+        """Returns the pretrained model with tokenizers that have learned `tokenizer.added_pieces` from the corpus.
+
+        Raises:
+            ConfigError: The task or the tokenizers do not allow it.
+        """
+        del recipe, base_bundle
+        raise ConfigError("tokenizer.added_pieces works with data.task='translation' only; leave it out")
+
     @abstractmethod
     def prepare(self, recipe: CompleteRecipe[Model], base_bundle: Bundle | None) -> TaskData:
         """Reads and tokenizes the data.

@@ -129,7 +129,7 @@ def _train(
     )
     try:
         parameters = sum(parameter.numel() for parameter in trainer.distributed.whole.parameters())
-        for line in (*notes, *trainer.notes, *plan_lines(plan, parameters, progress)):
+        for line in (*notes, *trainer.notes, *plan_lines(plan, parameters, trainer.n_trained, progress)):
             reporter.log(line)
         for line in _cost_lines(trainer, reporter):
             reporter.log(line)

@@ -9,6 +9,7 @@ from torch import nn
 from transformer.bundle import Bundle, save_bundle
 from transformer.reporting.record import METRICS, TRANSLATIONS
 from transformer.run.checkpoint_averaging import average_bundles, replace_average, steps_to_average, stored_average
+from transformer.run.new_tokens import kept_rows
 from transformer.run.plan import TrainingPlan
 from transformer.run.provenance import model_provenance, validation_figures
 from transformer.run.resume import checkpoint_facts
@@ -20,6 +21,7 @@ from transformer.storage.atomic import replace_text
 from transformer.storage.checkpoint_paths import AVERAGE, MODEL, checkpoint_steps, resolve_model
 from transformer.training.checkpoint import CheckpointManager
 from transformer.training.distributed.data_parallel import DistributedModel, distribute_model, gather_on_main
+from transformer.training.freezing import trained_parameters
 from transformer.training.loop import HIGHER_IS_BETTER
 from transformer.training.monitoring.progress import Progress
 from transformer.training.monitoring.reporter import Reporter
@@ -53,6 +55,11 @@ class Trainer:
     notes: list[str]
     validated: Scores = field(default=Scores({}))
 
+    @property
+    def n_trained(self) -> int:
+        """Number of parameters that are trained, on all ranks together."""
+        return trained_parameters(self.distributed.model, self.state.kept_rows)
+
     def validate(self) -> dict[str, float]:
         """Returns the scores of the model on the validation examples, computed by rank 0."""
         context = self.plan.context
@@ -83,6 +90,8 @@ class Trainer:
             tensors = {OPTIMIZER: gather_on_main(state, plan.context)}
             if plan.context.is_main:
                 provenance = model_provenance(plan, progress, self.validated.signatures)
+                if plan.settings.freeze:
+                    provenance["trained_parameters"] = self.n_trained
                 bundle = Bundle(plan.data.config, self.distributed.whole, plan.data.text, provenance)
                 facts = checkpoint_facts(plan.recipe, plan.checksums)
                 self.checkpoints.save(progress, facts, lambda folder: save_bundle(folder, bundle), tensors)
@@ -125,9 +134,11 @@ def build_trainer(plan: TrainingPlan, start: Start, checkpoints: CheckpointManag
     """Builds the trainer of a plan from the start of the run."""
     data, settings, context = plan.data, plan.settings, plan.context
     model = new_model(data.config, settings.seed, plan.backend, context)
-    weight_notes = start.load_weights(model, data.config)
-    distributed = distribute_model(new_objective(data, model, settings), model, context)
-    optimizer = make_optimizer(distributed.model, settings.adam_betas, settings.adam_eps, settings.weight_decay)
+    weight_notes = start.load_weights(model, data.config, data.text)
+    objective = new_objective(data, model, settings)
+    kept = kept_rows(model, settings.freeze, plan.origin, data.text)
+    distributed = distribute_model(objective, model, context)
+    optimizer = make_optimizer(distributed.model, settings.adam_betas, settings.adam_eps, settings.weight_decay, kept)
     start.restore_optimizer(distributed.model, optimizer)
     if context.is_main:
         checkpoints.remove_obsolete(start.progress)
@@ -136,7 +147,7 @@ def build_trainer(plan: TrainingPlan, start: Start, checkpoints: CheckpointManag
     if settings.quantization_aware_steps:
         backend = replace(backend, quantized_from=max(0, settings.max_steps - settings.quantization_aware_steps))
     state = TrainingState(
-        distributed.objective, optimizer, start.progress.step, settings.seed, backend, settings.log_every, context
+        distributed.objective, optimizer, start.progress.step, settings.seed, backend, settings.log_every, context, kept
     )
     notes = [*plan.notes, *_lost_checkpoints(plan.folder, start), *weight_notes, *start.notes, *data.notes]
     return Trainer(plan, distributed, state, checkpoints, start.progress, notes)

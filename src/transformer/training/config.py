@@ -2,12 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from transformer.config import Config, Processors, Seconds
 
 Interval = Annotated[int, Field(ge=1)] | Literal["epoch"]
 Rate = Annotated[float, Field(ge=0, lt=1)]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    Field(min_length=1),
+    BeforeValidator(lambda names: (names,) if isinstance(names, str) else names),
+]
 
 
 class TrainingConfig(Config):
@@ -32,6 +37,11 @@ class TrainingConfig(Config):
     start_from: str | None = Field(
         default=None,
         description="model to fine-tune, which sets architecture and tokenizer; lowers the default learning rate",
+    )
+    freeze: Names | None = Field(
+        default=None,
+        description="parameters that are not trained: names or patterns such as encoder or decoder.layers.[01], and "
+        "the words embeddings and known_tokens",
     )
     batch_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default=4096,
@@ -178,6 +188,7 @@ class TrainingSettings(Config):
     seed: int
     max_steps: int
     max_seconds: float = 0.0
+    freeze: tuple[str, ...] = ()
     batch_tokens: int
     accumulation: int
     schedule: str

@@ -1,7 +1,7 @@
 """The training step: one update of the parameters."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
@@ -36,6 +36,7 @@ class TrainingState:
         backend: Device and precision of the objective.
         layer_stats_every: Updates between statistics of the blocks; 0 for none.
         context: Ranks that take every step together.
+        kept_rows: True for each row of a parameter that stays as it is.
         modules: All modules of the objective.
     """
 
@@ -46,6 +47,7 @@ class TrainingState:
     backend: Backend = CPU_FLOAT32
     layer_stats_every: int = 0
     context: DistributedContext = SINGLE_PROCESS
+    kept_rows: Mapping[nn.Parameter, torch.Tensor] = field(default_factory=dict[nn.Parameter, torch.Tensor])
     modules: Sequence[nn.Module] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +107,9 @@ def train_step(
     if not count:
         return None
     loss_sum, nll_sum = state.context.all_reduce_sum(*_backward(state, micro_batches, len(counted), count))
+    for parameter, rows in state.kept_rows.items():
+        if parameter.grad is not None:
+            parameter.grad[rows] = 0
     has_stats = state.layer_stats_every and (state.step + 1) % state.layer_stats_every == 0
     layer_stats = LayerStats(state.objective) if has_stats else None
     norm = _gradient_norm(state.optimizer)

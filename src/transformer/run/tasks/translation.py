@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -295,6 +295,14 @@ class TranslationTask(Task[EncoderDecoderConfig]):
                 "training.r_drop compares two passes that differ by dropout alone, but the dropout is 0; "
                 "set model.dropout, or leave training.r_drop out"
             )
+
+    def extend_tokenizers(self, recipe: CompleteRecipe[EncoderDecoderConfig], base_bundle: Bundle) -> Bundle:
+        """Implements `Task.extend_tokenizers`."""
+        pairs = recorded_pairs(base_bundle) or [recorded_languages(base_bundle)]
+        known = {language for pair in pairs for language in pair if language}
+        settings = recipe.recipe.tokenizer
+        text = self._corpus_builder.extend_tokenizers(base_bundle.tokenizers, settings, known)
+        return replace(base_bundle, text=text)
 
     def prepare(self, recipe: CompleteRecipe[EncoderDecoderConfig], base_bundle: Bundle | None) -> TranslationData:
         """Implements `Task.prepare`."""

@@ -26,10 +26,11 @@ def initialize_adam_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Returns the state of every parameter, e.g. `exp_avg/projection_layer.proj.bias`; shared ones occur once."""
+    """Returns the state of trained parameters, e.g. `exp_avg/projection_layer.proj.bias`; shared ones occur once."""
     return {
         f"{key}/{name}": tensor
         for name, parameter in model.named_parameters()
+        if parameter.requires_grad
         for key, tensor in optimizer.state[parameter].items()
     }
 
@@ -37,7 +38,7 @@ def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dic
 def restore_optimizer(
     model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], keys: tuple[str, ...] = ADAM_KEYS
 ) -> None:
-    """Restores the tensors of `optimizer_tensors`, which must contain each key for every parameter.
+    """Restores the tensors of `optimizer_tensors`, which must contain each key for every trained parameter.
 
     Raises:
         CheckpointError: A tensor is missing, is unexpected, or differs in shape from its parameter.
@@ -45,6 +46,7 @@ def restore_optimizer(
     shapes = {
         f"{key}/{name}": torch.Size() if key == "step" else parameter.shape
         for name, parameter in model.named_parameters()
+        if parameter.requires_grad
         for key in keys
     }
     for name in sorted(shapes.keys() ^ tensors.keys()):
