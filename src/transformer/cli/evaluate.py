@@ -1,23 +1,20 @@
 """`transformer evaluate`: scores the translations of a test set by one model, or compares several systems."""
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from transformer.cli.completion import complete_model
-from transformer.cli.evaluate_shards import ModelRun, ShardedEvaluation, TestFiles
+from transformer.cli.evaluate_directions import DirectionResults, evaluate_directions
+from transformer.cli.evaluate_shards import ModelRun, TestFiles
+from transformer.cli.evaluation_work import EvaluationWork, PairTest, short_names
 from transformer.cli.fields import parameters_of
-from transformer.cli.files import check_files
-from transformer.cli.notes import Notes, collect_notes
-from transformer.cli.outputs import open_output
+from transformer.cli.notes import collect_notes
 from transformer.cli.search import (
     SourceLanguageOption,
     TargetLanguageOption,
@@ -30,16 +27,14 @@ from transformer.cli.search import (
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, say, takes_verbosity
-from transformer.errors import ConfigError, DataError, escape_controls
+from transformer.errors import ConfigError, escape_controls
 from transformer.evaluation.scores import parse_metrics
 from transformer.evaluation.tokenization import TokenizationChoice
 from transformer.options.search import Search
 
 if TYPE_CHECKING:
     from transformer.cli.search import Loading
-    from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
-    from transformer.pipelines.translation.config import Languages
-    from transformer.text.lines import Invalid
+    from transformer.evaluation.comparison import Evaluation
 
 Format = Literal["text", "json", "html"]
 
@@ -71,6 +66,13 @@ BootstrapOption = Annotated[
 TrainingOption = Annotated[
     Path | None, typer.Option(help="target side of the training text, to count word frequencies for --details")
 ]
+DirectionsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="pairs of languages to score one by one, with their mean: en-de,fr-de, or learned, or all; {source} and "
+        "{target} in the names of files stand for the languages"
+    ),
+]
 DetailsOption = Annotated[
     bool, typer.Option("--details", help="print scores by length and word frequency, and the lines that differ most")
 ]
@@ -96,6 +98,7 @@ def evaluate(
     tokenize: TokenizeOption = "auto",
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
+    directions: DirectionsOption = None,
     bootstrap: BootstrapOption = 1000,
     training: TrainingOption = None,
     details: DetailsOption = False,
@@ -112,53 +115,34 @@ def evaluate(
     """Translate a test set and score it (sacrebleu, with signatures and 95 % confidence intervals).
 
     Several models, and --translations of other systems, are compared with the first one. p is the probability that
-    a difference of this size arises by chance (paired bootstrap).
+    a difference of this size arises by chance (paired bootstrap). With --directions, a model of several languages is
+    scored on a test set for each pair of languages.
 
     Example: transformer evaluate runs/first --source test.en --reference test.de
     """
     metric_names, models = parse_metrics(metrics), models or []
-    shortlist, ensemble = loading.options.get("shortlist"), loading.options.get("ensemble")
     single_model_options = {
-        "--output": output,
-        "--ensemble": ensemble,
-        "--shortlist": shortlist,
-        "--rerank": loading.options.get("rerank"),
-    }
+        "--output": output, **{f"--{name}": loading.options.get(name) for name in ("ensemble", "shortlist", "rerank")}
+    }  # fmt: skip
     if sharding:
         single_model_options.pop("--output")
     _check_options(models, source, reference, translations, single_model_options)
     if not models:
         _refuse_model_options(context, [*parameters_of(search_of), *parameters_of(loading_of)])
-    inputs = [source, training, shortlist, *(reference or ()), *(translations or ())]
-    check_files(inputs, [None if sharding else output, report])
-
-    from transformer.evaluation.comparison import evaluate as compare
-
     _check_tokenization(tokenize)
     languages = language_of("--source-language", source_language), language_of("--target-language", target_language)
-    invalid = invalid_choice(invalid_utf8)
-    if sharding:
-        files = TestFiles(source, reference or (), translations or (), _short_names(translations or ()))
-        whole = {"--training": training, "--details": details, "--report": report}
-        _, folder = sharding.check(files.paths, "all files", output, whole)
-        named: Languages = {"source_language": languages[0], "target_language": languages[1]}
-        job = ShardedEvaluation(models, files, search, loading, named, metric_names, tokenize, invalid)
-        evaluation, runs = job.run(sharding, folder, bootstrap)
-        _print_results(evaluation, runs, len(evaluation.systems[0].translations), as_json=as_json, details=False)
-        return
-    test, others = _read(source, reference or [], training, translations or [], invalid, languages)
-    test = replace(test, source_language=languages[0], target_language=languages[1])
+    files = TestFiles(source, reference or (), translations or (), short_names(translations or ()))
     new_notes = partial(collect_notes, verbose=verbose, quiet=quiet)
-    with ExitStack() as files:  # fail before the work if a path is not writable
-        sink = output and files.enter_context(open_output(output))
-        page = report and files.enter_context(open_output(report, whole=True))
-        systems, runs, test = _translate(models, test, loading, search, new_notes)
-        if sink is not None:
-            sink.write("".join(f"{text}\n" for text in systems[0].translations).encode())
-        evaluation = compare([*systems, *others], test, tokenize, metrics=metric_names, samples=bootstrap)
-        if page is not None:
-            _write_page(page, evaluation, test)
-    _print_results(evaluation, runs, len(test.references[0]), as_json=as_json, details=details)
+    work = EvaluationWork(
+        models, loading, search, metric_names, tokenize, bootstrap, invalid_choice(invalid_utf8), sharding, new_notes,
+        training, report, details=details,
+    )  # fmt: skip
+    test = PairTest(files, output, languages)
+    if directions is None:
+        evaluation, runs, n_lines = work.evaluate(test)
+        _print_results(evaluation, runs, n_lines, as_json=as_json, details=details)
+        return
+    _print_directions(evaluate_directions(work, test, directions), as_json=as_json)
 
 
 def _check_tokenization(tokenize: TokenizationChoice) -> None:
@@ -173,13 +157,6 @@ def _check_tokenization(tokenize: TokenizationChoice) -> None:
         make_bleu(tokenize)
 
 
-def _write_page(page: BinaryIO, evaluation: "Evaluation", test: "EvaluationSet") -> None:
-    """Writes the HTML report."""
-    from transformer.reporting.evaluation import evaluation_page
-
-    page.write(evaluation_page(evaluation, test).encode())
-
-
 def _print_results(
     evaluation: "Evaluation", runs: Sequence[ModelRun], n_lines: int, *, as_json: bool, details: bool
 ) -> None:
@@ -190,6 +167,22 @@ def _print_results(
         typer.echo(json.dumps({"lines": n_lines, "runs": runs, **evaluation.as_json()}, ensure_ascii=False))
     else:
         _print(evaluation, runs, details=details)
+
+
+def _print_directions(results: DirectionResults, *, as_json: bool) -> None:
+    """Prints the figures of each pair of languages and their means, as a table or as JSON."""
+    for pair, (evaluation, runs, _) in results.pairs.items():
+        if as_json:
+            for note in evaluation.notes:
+                say(f"note: {pair.name}: {note}")
+            continue
+        typer.echo(f"{'' if pair == results.first else chr(10)}{pair.title}")
+        _print_results(evaluation, runs, 0, as_json=False, details=False)
+    if as_json:
+        typer.echo(json.dumps(results.as_json(), ensure_ascii=False))
+        return
+    for line in results.mean_lines():
+        typer.echo(line)
 
 
 def _check_options(
@@ -225,93 +218,6 @@ def _refuse_model_options(context: typer.Context, options: Sequence[Parameter]) 
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise ConfigError(f"{parameter.opts[0]} has no effect without a model; leave it out")
-
-
-def _read(
-    source: Path | None, references: Sequence[Path], training: Path | None, translations: Sequence[Path],
-    invalid: "Invalid", languages: tuple[str | None, str | None],
-) -> tuple["EvaluationSet", list["System"]]:  # fmt: skip
-    """Reads the test set and the translations of other systems; each file is read once.
-
-    Raises:
-        DataError: The files have different numbers of lines.
-    """
-    from transformer.data.readers import PairCounts, raise_unequal_lines, read_side
-    from transformer.evaluation.comparison import EvaluationSet, System
-
-    @cache
-    def read(path: Path, side: Literal[0, 1] = 1) -> list[str]:
-        counts = PairCounts()
-        lines = read_side(path, side, invalid, counts=counts, languages=languages)
-        if counts.left_out:
-            say(f"note: {path}: pairs left out: {counts.describe_left_out()}")
-        return lines
-
-    sources = None if source is None else read(source, 0)
-    n_lines = len(read(references[0]) if sources is None else sources)
-    for path in references:
-        if len(read(path)) != n_lines:
-            raise_unequal_lines(source or references[0], path, (n_lines, len(read(path))))
-    systems = [System(name, read(path)) for path, name in zip(translations, _short_names(translations), strict=True)]
-    for path in translations:
-        if len(read(path)) != n_lines:
-            raise DataError(
-                f"{path} has {len(read(path)):,} lines, but the test set has {n_lines:,}; give one translation per line"
-            )
-    training_text = None if training is None else read(training)
-    return EvaluationSet(sources, [read(path) for path in references], training_text), systems
-
-
-def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Returns the last parts of each path, as many as distinguish the paths."""
-    max_parts = max((len(path.parts) for path in paths), default=1)
-    shortened = ([str(Path(*path.parts[-n:])) for path in paths] for n in range(1, max_parts + 1))
-    return next((names for names in shortened if len(set(names)) == len(names)), [str(path) for path in paths])
-
-
-def _translate(
-    models: Sequence[Path],
-    test: "EvaluationSet",
-    loading: "Loading",
-    search: Search,
-    new_notes: Callable[[], AbstractContextManager["Notes"]],
-) -> tuple[list["System"], list[ModelRun], "EvaluationSet"]:
-    """Translates with all models and prints notes on standard error.
-
-    Returns:
-        Translations, speed and precision of each model, and the test set with the languages that the first model
-        records, where they were not given.
-    """
-    if not models or test.sources is None:
-        return [], [], test
-    from transformer.evaluation.comparison import System
-
-    systems: list[System] = []
-    runs: list[ModelRun] = []
-    languages: dict[str, str] = {}
-    for model in models:
-        translator = loading.translator(
-            model, search, source_language=test.source_language, target_language=test.target_language
-        )
-        languages = languages or {
-            name: tag for name in ("source_language", "target_language") if (tag := getattr(translator.config, name))
-        }
-        started = time.perf_counter()
-        translations = translator.translations(test.sources)
-        seconds = time.perf_counter() - started
-        unsure = None
-        if translator.confidence_model(search) is not None:
-            unsure = sum(translation.is_unsure for translation in translations)
-        systems.append(System(str(model), [translation.text for translation in translations], unsure))
-        flagged = sum(bool(translation.flags) for translation in translations)
-        runs.append({
-            "model": str(model), "flagged": flagged, "seconds": seconds, "computed": translator.description
-        })  # fmt: skip
-        with new_notes() as notes:
-            for number, translation in enumerate(translations, start=1):
-                notes.add(number, translation.flags, translation.unseen)
-        translator.close()
-    return systems, runs, replace(test, **languages)
 
 
 def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool) -> None:

@@ -44,6 +44,7 @@ TRANSLATE = ("translate {model} --input {text}", "score {model} --source {text} 
              "quantize {model} --source {text} --reference {text} --output {out}",
              "calibrate {model} --source {text} --reference {text}",
              "evaluate {model} --source {text} --reference {text} --bootstrap 0",
+             "evaluate {model} --source {text} --reference {text} --bootstrap 0 --directions en-de",
              "shortlist {model} --source {text} --target {text} --output {out}",
              "train --source {text} --target {text} --from {model} --run {out} --set training.max_steps=1")  # fmt: skip
 DOCUMENTS = {
