@@ -24,8 +24,6 @@ from report import command_line, hardware
 
 DATA = Path(os.environ.get("TRANSFORMER_DATA", "../shared/data")) / "multi30k"
 SEVERAL, SINGLE = Path("recipes/multi30k-en-de-fr.toml"), Path("recipes/multi30k-en-de.toml")
-LEARNED = (("en", "de"), ("de", "en"), ("en", "fr"), ("fr", "en"))
-ZERO_SHOT = (("fr", "de"), ("de", "fr"))
 PIVOT = "en"
 TEST = "test_2016_flickr"
 
@@ -50,14 +48,16 @@ def files_of(direction: tuple[str, str]) -> list[str]:
     return [*training, *validation, f"data.test_source={DATA / TEST}.{direction[0]}"]
 
 
-def scores(model: Path, direction: tuple[str, str], *options: object) -> dict[str, float]:
-    """Scores a model, or with `--translations` a file, on the test set of a direction."""
-    source, target = direction
-    files = ("--source", DATA / f"{TEST}.{source}", "--reference", DATA / f"{TEST}.{target}")
-    models = [] if options else [model, "--source-language", source, "--target-language", target]
-    printed = command("evaluate", *models, *files, *options, "--bootstrap", 0, "--json")
-    printed_scores = json.loads(printed)["systems"][0]["scores"]
-    return {name: score["score"] for name, score in printed_scores.items()}
+def scores(directions: str, *systems: object) -> dict[str, dict[str, Any]]:
+    """Scores a model, or with `--translations` a file, on the test set of each direction."""
+    files = ("--source", DATA / f"{TEST}.{{source}}", "--reference", DATA / f"{TEST}.{{target}}")
+    printed = command("evaluate", *systems, *files, "--directions", directions, "--bootstrap", 0, "--json")
+    return json.loads(printed)["directions"]
+
+
+def figures(evaluation: dict[str, Any]) -> dict[str, float]:
+    """Returns the score of each metric."""
+    return {name: score["score"] for name, score in evaluation["systems"][0]["scores"].items()}
 
 
 def through_english(model: Path, direction: tuple[str, str], folder: Path) -> dict[str, float]:
@@ -68,7 +68,8 @@ def through_english(model: Path, direction: tuple[str, str], folder: Path) -> di
         languages = ("--source-language", source, "--target-language", target)
         command("translate", model, "--input", text, "--output", output, *languages)
         text = output
-    return scores(model, direction, "--translations", text)
+    name = "-".join(direction)
+    return figures(scores(name, "--translations", text)[name])
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -76,16 +77,17 @@ def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     several = folder / "several"
     train(several, SEVERAL, arguments.steps, arguments.set)
     results: dict[str, Any] = {"learned": {}, "zero_shot": {}}
-    for direction in LEARNED:
-        name = "-".join(direction)
+    for name, evaluation in scores("all", several).items():
+        source, _, target = name.partition("-")
+        direction, one = (source, target), figures(evaluation)
+        if evaluation["zero_shot"]:
+            through = through_english(several, direction, folder)
+            results["zero_shot"][name] = {"direct": one, "through_english": through}
+            continue
         train(folder / name, SINGLE, arguments.single_steps, [*files_of(direction), *arguments.set])
-        one, alone = scores(several, direction), scores(folder / name, direction)
+        alone = figures(scores(name, folder / name)[name])
         difference = {metric: one[metric] - alone[metric] for metric in one}
         results["learned"][name] = {"several": one, "single": alone, "difference": difference}
-    for direction in ZERO_SHOT:
-        results["zero_shot"]["-".join(direction)] = {
-            "direct": scores(several, direction), "through_english": through_english(several, direction, folder)
-        }  # fmt: skip
     return results
 
 
