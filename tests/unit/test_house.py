@@ -54,6 +54,7 @@ ARROWS = {
         "training",
     },
     "plot": {"inspection", "reporting", "style"},
+    "ray": {"options", "pipelines"},
     "reporting": {"bundle", "data", "evaluation", "models", "pipelines", "storage", "style"},
     "run": {
         "bundle", "config", "data", "decoding", "evaluation", "interfaces", "models", "pipelines", "recipes",
@@ -64,8 +65,8 @@ ARROWS = {
     },
     "cli": {
         "bundle", "config", "data", "decoding", "demo", "documents", "evaluation", "inspection", "kernels", "models",
-        "launching", "options", "pipelines", "plot", "recipes", "reporting", "run", "runtime", "serving", "sharding",
-        "storage", "text", "tokenizers", "training",
+        "launching", "options", "pipelines", "plot", "ray", "recipes", "reporting", "run", "runtime", "serving",
+        "sharding", "storage", "text", "tokenizers", "training",
     },
     "__init__": {"errors", "options", "pipelines", "run", "transformer"},
     "__main__": {"cli"},

@@ -1,7 +1,7 @@
 """`transformer translate --input FILE.parquet --shards`: a column of texts translated by any number of processes."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
@@ -15,7 +15,6 @@ from transformer.errors import ConfigError, DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from transformer.pipelines.translation.results import Translation
     from transformer.pipelines.translation.translator import Translator
     from transformer.sharding.job import Job, ShardOutput
     from transformer.sharding.shards import Shard
@@ -51,7 +50,7 @@ class TableColumns:
             return "text"
         for name, value in {"--text-column": self.text, "--id-column": self.ids}.items():
             if value:
-                raise ConfigError(f"{name} is for Parquet files that are translated with --shards; leave it out")
+                raise ConfigError(f"{name} is for Parquet files with --shards or --engine ray; add one of them")
         return chosen
 
     @property
@@ -62,10 +61,17 @@ class TableColumns:
 
 def columns_of(
     text_column: Annotated[
-        str | None, typer.Option(help=f"with --shards and a Parquet file: column of the texts; default: {TEXT_COLUMN}")
+        str | None,
+        typer.Option(
+            help=f"of Parquet files, with --shards or --engine ray: column of the texts; default: {TEXT_COLUMN}"
+        ),
     ] = None,
     id_column: Annotated[
-        str | None, typer.Option(help="with --shards and a Parquet file: column that is copied beside the translations")
+        str | None,
+        typer.Option(
+            help="of Parquet files: with --shards, column that is copied beside the translations; with --engine ray, "
+            "column of unique values, by which a job is continued"
+        ),
     ] = None,
 ) -> TableColumns:
     """Builds the columns from the command line."""
@@ -102,6 +108,7 @@ def translate_table(
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
+    from transformer.pipelines.translation.columns import translate_texts
     from transformer.sharding.parquet_rows import ParquetRows, open_parquet
 
     if sharding.join is not None and sharding.join.suffix != SUFFIX:
@@ -109,7 +116,7 @@ def translate_table(
     determined, decide, load = command
     rows = ParquetRows(path, columns.names)
     kept = [*rows.schema()][1:]
-    _check_texts(path, rows.schema().field(0))
+    check_texts(path, rows.schema().field(0))
     schema = pa.schema([*kept, ("translation", pa.string()), ("confidence", pa.float64())])
 
     def prepare(settings: Settings) -> Work:
@@ -122,7 +129,7 @@ def translate_table(
                     batches: list[pa.RecordBatch] = []
                     for batch in group:
                         texts = _texts(batch.column(0), number, str(path), output.rejected, limit)
-                        results = _translate(translator, texts, number)
+                        results = translate_texts(translator, texts, number)
                         copied = [batch.column(1)] if columns.ids else []
                         arrays = [*copied, *map(pa.array, zip(*results, strict=True), schema.types[len(copied) :])]
                         batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
@@ -145,7 +152,7 @@ def translate_table(
     work_in_shards(sharding, rows, folder, ShardedCommand("translate", settings, prepare, SUFFIX, decide, join))
 
 
-def _check_texts(path: Path, column: "pa.Field") -> None:
+def check_texts(path: Path, column: "pa.Field") -> None:
     """Checks that a column has texts.
 
     Raises:
@@ -170,30 +177,12 @@ def _texts(
     column: "pa.Array", n_before: int, name: str, rejected: list[tuple[int, str]], limit: int
 ) -> list[str | None]:
     """Returns the texts of a column; None, whose reason is noted, for what is none."""
+    from transformer.pipelines.translation.columns import arrow_values, read_text
+
     texts: list[str | None] = []
-    text: str | None
-    for number, value in enumerate(column, start=n_before + 1):
-        try:
-            text, reason = value.as_py(), "is missing"
-        except UnicodeDecodeError:
-            text, reason = None, "is not UTF-8"
+    for number, value in enumerate(arrow_values(column), start=n_before + 1):
+        text, reason = read_text(value, limit)
         if text is None:
             rejected.append((number, f"{name}, row {number}: the text {reason}"))
-        texts.append(None if text is None else text[:limit])
+        texts.append(text)
     return texts
-
-
-def _translate(
-    translator: "Translator", texts: Sequence[str | None], n_before: int
-) -> list[tuple[str | None, float | None]]:
-    """Returns translation and confidence of each text, which are translated line by line; None without a text."""
-    lines = [[] if text is None else text.split("\n") for text in texts]
-    flat = [line for part in lines for line in part]
-    translated = iter(translator.finish(translator.begin(flat, None, n_before)))
-    return [_joined([next(translated) for _ in part]) if part else (None, None) for part in lines]
-
-
-def _joined(translations: "Sequence[Translation]") -> tuple[str, float | None]:
-    """Returns the text of several lines, and the least of their confidences."""
-    known = [line.confidence for line in translations if line.confidence is not None]
-    return "\n".join(line.text for line in translations), min(known, default=None)

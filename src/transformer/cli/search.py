@@ -93,6 +93,19 @@ class Loading:
     options: dict[str, Any]
     average: Average | None
 
+    def obtain_models(self, model: Path) -> None:
+        """Downloads what is not on this machine yet.
+
+        Raises:
+            BundleError: A model is not found, or does not translate.
+        """
+        from transformer.bundle.kind import model_kind
+
+        if model_kind(obtain_model(model)) not in (None, "encoder-decoder"):
+            raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
+        if (reverse := self.options.get("rerank")) is not None:
+            obtain_model(reverse)
+
     def translator(
         self,
         model: Path,
@@ -108,14 +121,10 @@ class Loading:
             BundleError: The model cannot be read, or does not translate.
             ConfigError: The model has several target languages, and none is chosen, or another one.
         """
-        from transformer.bundle.kind import model_kind
         from transformer.pipelines.auto import load_translator  # loads torch
         from transformer.pipelines.translation.directions import check_target_language
 
-        if model_kind(obtain_model(model)) not in (None, "encoder-decoder"):
-            raise BundleError(f"{model} does not translate; see `transformer info {model}` for its task")
-        if (reverse := self.options.get("rerank")) is not None:
-            obtain_model(reverse)
+        self.obtain_models(model)
         note_missing_kernels()
         with notes_for_warnings():
             translator = load_translator(

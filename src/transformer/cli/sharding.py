@@ -171,7 +171,7 @@ def work_in_shards(options: ShardingOptions, source: "Source", folder: Path, com
 
     settings = {"command": command.name, "version": transformer.__version__, **command.settings}
     with ExitStack() as stack:
-        stack.enter_context(_ended_by_signal())
+        stack.enter_context(ended_by_signal())
         job = Job(folder, source, settings, options.shards, command.suffix, command.decide)
         stack.callback(job.close)
         with progress_bar("bytes") as read:
@@ -206,8 +206,8 @@ def _name_rejected(rejected: list[tuple[int, str]], folder: Path, unit: str) -> 
 
 
 @contextmanager
-def _ended_by_signal() -> Generator[None]:
-    """Ends the block by an exception on SIGTERM, so that the part at hand is free for others at once."""
+def ended_by_signal() -> Generator[None]:
+    """Ends the block by an exception on SIGTERM, so that the work at hand is free for others at once."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)

@@ -40,6 +40,7 @@ from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
 from transformer.cli.parquet_shards import TableColumns, takes_columns
 from transformer.cli.progress import count_lines, progress_bar
+from transformer.cli.ray_engine import RayOptions, RayTranslation, takes_ray
 from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, languages_of, takes_loading, takes_search
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.terminology import takes_terminology
@@ -47,6 +48,7 @@ from transformer.cli.translate_shards import OutputFormat, ShardedTranslation
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
 from transformer.errors import ConfigError, DataError
 from transformer.options.search import Search
+from transformer.options.translation import MAX_INPUT_CHARACTERS
 
 if TYPE_CHECKING:
     from transformer.cli.formats import Formatter
@@ -67,9 +69,6 @@ ModelArgument = Annotated[
 
 
 READ_BYTES = 1 << 16
-MAX_INPUT_CHARACTERS = 1 << 22
-"""Characters of a line that are kept, far more than are translated."""
-
 
 InputOption = Annotated[
     Path | None, typer.Option("--input", help="text file, plain or compressed; standard input if not given")
@@ -111,6 +110,7 @@ PrefixOption = Annotated[
 @takes_search
 @takes_sharding
 @takes_columns
+@takes_ray
 def translate(
     model: ModelArgument,
     texts: TextsArgument = None,
@@ -135,6 +135,7 @@ def translate(
     terms: "TerminologyOptions",
     sharding: ShardingOptions,
     columns: TableColumns,
+    ray_options: RayOptions,
     documents: DocumentSettings,
 ) -> None:
     """Translate line by line. An empty line stays empty; n lines in are n lines out, or more with --n-best.
@@ -152,17 +153,22 @@ def translate(
     seed = search.sampling and search.sampling.seed
     format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence, seed=seed)
     is_dry = documents.dry_run
+    own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
+    line_options = {"--n-best": n_best, "--format": output_format or as_json, "--invalid-utf8": invalid == "replace"}
+    line_options |= own_files
+    languages = languages_of(source_language, target_language)
+    if ray_options:
+        documents.refuse()
+        others = {"a text": texts, "--shards": sharding, "--as": as_kind != "auto", "--min-confidence": min_confidence}
+        paths = ray_options.check(input_path, output_path, {**others, **line_options})
+        job = RayTranslation(model, search, loading, terms.terminology, languages)
+        job.run(ray_options, *paths, columns)
+        return
     as_kind = columns.kind(input_path, as_kind, in_shards=bool(sharding))
     as_document = find_documents(input_path, output_path, as_kind, are_counted=is_dry) if lines is None else []
     as_document = documents.chosen(as_document) if as_document else []
-    own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
     if as_document:
-        line_options = {
-            "--n-best": n_best,
-            "--format": output_format or as_json,
-            "--shards": sharding and input_path and input_path.is_file(),
-        }
-        line_options |= {"--invalid-utf8": invalid == "replace", **own_files}
+        line_options["--shards"] = sharding and input_path and input_path.is_file()
         check_documents(as_document, [shortlist, *terms.files], line_options)
     else:
         documents.refuse()
@@ -174,7 +180,6 @@ def translate(
         count_segments(as_document, documents)
         return
     search = search if n_best is None else replace(search, n_best=n_best)
-    languages = languages_of(source_language, target_language)
     if sharding:
         output = OutputFormat(chosen, n_best, min_confidence)
         job = ShardedTranslation(model, search, loading, terms.terminology, languages, output, invalid)

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from transformer.options.fields import Count, Doc, Positive, Remedy, check_bounds
+
+MAX_INPUT_CHARACTERS: Final = 1 << 22
+"""Characters of a line that are kept, far more than are translated."""
 
 Device = Annotated[Literal["auto", "cpu", "cuda"], Doc("device to compute on; auto: a GPU if there is one")]
 Precision = Annotated[

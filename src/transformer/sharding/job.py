@@ -328,17 +328,8 @@ class Job:
         Raises:
             DataError: It does not.
         """
-        mine, facts = json.loads(json.dumps([self.settings, self.source.facts()]))
-        names = [name for name in {**job.settings, **mine} if job.settings.get(name) != mine.get(name)]
-        if job.format != FORMAT:
-            names.insert(0, "format")
-        if job.input != facts:
-            names.append("input")
-        if names:
-            raise DataError(
-                f"{self.folder} holds results with another {' and '.join(names)}; choose another folder, or remove it "
-                "to start anew"
-            )
+        recorded = {"format": job.format, **job.settings, "input": job.input}
+        check_settings(self.folder, recorded, {"format": FORMAT, **self.settings, "input": self.source.facts()})
 
     def part(self, index: int) -> Path:
         """Returns the path of the result of a shard."""
@@ -349,6 +340,20 @@ class Job:
 
     def _rejects(self, index: int) -> Path:
         return self.part(index).with_suffix(".rejected.jsonl")
+
+
+def check_settings(folder: Path, recorded: Settings, current: Settings) -> None:
+    """Checks that the results in a folder were made with the current settings.
+
+    Raises:
+        DataError: They were not.
+    """
+    current = json.loads(json.dumps(current))
+    if names := [name for name in {**recorded, **current} if recorded.get(name) != current.get(name)]:
+        raise DataError(
+            f"{folder} holds results with another {' and '.join(names)}; choose another folder, or remove it to start "
+            "anew"
+        )
 
 
 class _ShardLeases:

@@ -53,6 +53,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         "uvicorn.config": "'transformer[serve]'",
         "prometheus_client": "'transformer[serve]'",
         "PIL": "'transformer[images]'",
+        "ray": "'transformer[ray]'",
         "sphinx": "sphinx",  # only developers need it
     }.items():
         assert fail_with(monkeypatch, ModuleNotFoundError("missing", name=module), "serve") == 2
