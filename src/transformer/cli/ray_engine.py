@@ -34,6 +34,10 @@ BLOCK_BATCHES: Final = 16
 FREE_CPUS: Final = 2
 """Cores that are left for tasks which read and write."""
 NEW_COLUMNS: Final = ("translation", "confidence", "error")
+WRAPPED: Final = "traceback_str"
+"""Attribute of an error that Ray wraps around another one, whose type it takes on."""
+OWN_ERRORS: Final = f"{TransformerError.__module__}."
+"""Beginning of the last words of an actor that could not be made, by which Ray names the type of the error."""
 JOB, RECORD, RESULT, LEASE = "_job", "job.json", "result.json", "running"
 """Folder within that of the results, its files, and its lease. Readers of Parquet skip names that begin with `_`."""
 
@@ -184,6 +188,7 @@ class RayTranslation:
             n_actors = options.concurrency or fitting_actors([node["Resources"] for node in ray.nodes()], options)
             say(f"{n_actors} {'actor' if n_actors == 1 else 'actors'} of Ray")
             context = ray.data.DataContext.get_current()
+            context.raise_original_map_exception = True
             context.enable_progress_bars = sys.stderr.isatty() and not is_quiet()
             # Beside the folder: Ray clears up by searching the folder for names that files in both have.
             noted = str(folder.with_name(f"{folder.name}.checkpoint"))
@@ -335,15 +340,16 @@ def _one_line_errors(folder: Path, *, continues: bool) -> Generator[None]:
     """
     try:
         yield
-    except TransformerError:
-        raise
     except Exception as error:
         causes = [*_causes(error)]
-        if reason := next((cause for cause in causes if isinstance(cause, TransformerError)), None):
-            raise reason from error
-        last = str(causes[-1]).strip().splitlines() or [type(causes[-1]).__name__]
+        raised = [cause for cause in causes if isinstance(cause, TransformerError) and not hasattr(cause, WRAPPED)]
+        if raised:
+            raise raised[0] from error
+        words = str(causes[-1]).strip().splitlines() or [type(causes[-1]).__name__]
+        if words[-1].startswith(OWN_ERRORS):
+            raise TransformerError(words[-1].partition(": ")[2]) from error
         advice = "the same command continues" if continues else f"remove {folder} and start again"
-        raise WorkerError(f"Ray ended the job: {last[-1].strip()}; {advice}") from error
+        raise WorkerError(f"Ray ended the job: {words[-1].strip()}; {advice}") from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -102,15 +102,31 @@ def test_a_job_is_continued_with_ids_alone(job: Callable[..., list[Path]], tmp_p
         job("--output", tmp_path / "second")
 
 
-def test_an_error_of_the_translator_keeps_its_words(job: Callable[..., list[Path]]) -> None:
+class WrappedError(DataError):
+    """An error as Ray wraps it: of the type of its cause, with a page of text."""
+
+    traceback_str = "a page"
+
+
+@pytest.mark.parametrize(
+    ("raised", "cause"),
+    [
+        (RuntimeError("a page"), ConfigError("beam=0 is too small; choose 1")),
+        (WrappedError("a page"), DataError("beam=0 is too small; choose 1")),
+        (RuntimeError("the actor died\n\ntransformer.errors.ConfigError: beam=0 is too small; choose 1"), None),
+    ],
+    ids=["cause", "of both types", "text"],
+)
+def test_an_error_of_the_translator_keeps_its_words(
+    job: Callable[..., list[Path]], raised: Any, cause: Exception | None
+) -> None:
     """Catches an error of the program that is reported as one of Ray, which wraps what its actors raise."""
 
     def fail(_: Path) -> None:
-        error = RuntimeError("a page of Ray")
-        error.cause = ConfigError("beam=0 is too small; choose 1")  # pyright: ignore[reportAttributeAccessIssue]
-        raise error
+        raised.cause = cause
+        raise raised
 
-    with pytest.raises(ConfigError, match="beam=0 is too small; choose 1"):
+    with pytest.raises(TransformerError, match=r"^beam=0 is too small; choose 1$"):
         job(work=fail)
 
 
