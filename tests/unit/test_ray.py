@@ -71,7 +71,7 @@ def test_columns_are_named_by_arguments(tiny_run: Path, expected: list[str]) -> 
     result = Translate(tiny_run, **names, search=transformer.Search(max_tokens=2))({"t": np.array(TEXTS)})
     assert [*result] == ["t", "u", "v", "w"]
     cut = transformer.load(tiny_run, workers=1, search=transformer.Search(max_tokens=2))
-    assert result["u"].tolist() == [cut(text) for text in TEXTS]
+    assert result["u"].tolist() == [result.text for result in cut.translations(TEXTS)]
     assert result["u"].tolist() != expected
 
 
