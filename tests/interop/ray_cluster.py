@@ -2,7 +2,7 @@
 
 import sys
 
-from ray.cluster_utils import Cluster
+from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
 if __name__ == "__main__":
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})

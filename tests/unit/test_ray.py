@@ -67,7 +67,7 @@ def test_a_batch_comes_back_with_its_translations(
 
 def test_columns_are_named_by_arguments(tiny_run: Path, expected: list[str]) -> None:
     """Catches an argument that is not used, and options that do not reach the translator."""
-    names = {"text_column": "t", "translation_column": "u", "confidence_column": "v", "error_column": "w"}
+    names: Any = {"text_column": "t", "translation_column": "u", "confidence_column": "v", "error_column": "w"}
     result = Translate(tiny_run, **names, search=transformer.Search(max_tokens=2))({"t": np.array(TEXTS)})
     assert [*result] == ["t", "u", "v", "w"]
     cut = transformer.load(tiny_run, workers=1, search=transformer.Search(max_tokens=2))

@@ -5,8 +5,9 @@ import logging
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -153,7 +154,8 @@ class RayTranslation:
             DataError: The files have no such columns, the folder holds other results, or rows are missing at the end.
             TransformerError: The model cannot be loaded.
         """
-        import ray  # before anything is written  # noqa: F401
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read when Ray is imported
+        import_module("ray")  # before anything is written
 
         if self.search.sampling:
             raise ConfigError("samples depend on the number of each line, which Ray does not know; use --shards")
@@ -178,27 +180,26 @@ class RayTranslation:
 
     def _translate(self, options: RayOptions, files: Sequence[Path], folder: Path, columns: TableColumns) -> None:
         """Runs the job of Ray; rows whose ids are noted as written are left out."""
-        import ray
-        from ray.data.checkpoint import CheckpointConfig
-
         from transformer.ray import Translate
+
+        ray, data = _modules("ray", "ray.data")
 
         text, *ids = columns.names
         with _cluster():
             n_actors = options.concurrency or fitting_actors([node["Resources"] for node in ray.nodes()], options)
             say(f"{n_actors} {'actor' if n_actors == 1 else 'actors'} of Ray")
-            context = ray.data.DataContext.get_current()
+            context = data.DataContext.get_current()
             context.raise_original_map_exception = True
             context.enable_progress_bars = sys.stderr.isatty() and not is_quiet()
             # Beside the folder: Ray clears up by searching the folder for names that files in both have.
             noted = str(folder.with_name(f"{folder.name}.checkpoint"))
-            context.checkpoint_config = CheckpointConfig(ids[0], noted) if ids else None
-            dataset = ray.data.read_parquet([str(path) for path in files])
+            context.checkpoint_config = data.checkpoint.CheckpointConfig(ids[0], noted) if ids else None
+            dataset = data.read_parquet([str(path) for path in files])
             dataset = dataset.repartition(target_num_rows_per_block=BLOCK_BATCHES * options.batch_size)
             dataset = dataset.map_batches(
                 Translate, fn_constructor_args=(_absolute(self.model),), batch_format="pyarrow",
                 fn_constructor_kwargs={"text_column": text, **self._loading()}, batch_size=options.batch_size,
-                compute=ray.data.ActorPoolStrategy(min_size=options.concurrency or 1, max_size=n_actors),
+                compute=data.ActorPoolStrategy(min_size=options.concurrency or 1, max_size=n_actors),
                 num_cpus=options.num_cpus, num_gpus=options.num_gpus or None,
             )  # fmt: skip
             dataset.write_parquet(str(folder))
@@ -231,18 +232,21 @@ def fitting_actors(nodes: Sequence[Mapping[str, float]], options: RayOptions) ->
     return max(1, min(whole, int((sum(node.get("CPU", 0) for node in nodes) - FREE_CPUS) / options.num_cpus)))
 
 
+def _modules(*names: str) -> list[Any]:
+    """Imports modules of Ray, which is not installed where its types are checked."""
+    return [import_module(name) for name in names]
+
+
 @contextmanager
 def _cluster() -> Generator[None]:
     """Connects to a running cluster, or starts Ray on this machine."""
-    import ray
-
+    (ray,) = _modules("ray")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    try:
-        ray.init(os.environ.get("RAY_ADDRESS") or "auto", **quiet)
-    except ConnectionError:
-        if "RAY_ADDRESS" in os.environ:
-            raise
+    address = os.environ.get("RAY_ADDRESS", "")
+    with suppress(ConnectionError) if not address else nullcontext():
+        ray.init(address or "auto", **quiet)
+    if not ray.is_initialized():
         ray.init("local", num_cpus=len(os.sched_getaffinity(0)) + FREE_CPUS, include_dashboard=False, **quiet)
     try:
         yield
@@ -341,11 +345,11 @@ def _one_line_errors(folder: Path, *, continues: bool) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        causes = [*_causes(error)]
+        causes = _causes(error)
         raised = [cause for cause in causes if isinstance(cause, TransformerError) and not hasattr(cause, WRAPPED)]
         if raised:
             raise raised[0] from error
-        words = str(causes[-1]).strip().splitlines() or [type(causes[-1]).__name__]
+        words = str(error).strip().splitlines() or [type(error).__name__]
         if words[-1].startswith(OWN_ERRORS):
             raise TransformerError(words[-1].partition(": ")[2]) from error
         advice = "the same command continues" if continues else f"remove {folder} and start again"

@@ -154,8 +154,8 @@ def translate(
     format_line = formatter(chosen, all_alternatives=n_best is not None, min_confidence=min_confidence, seed=seed)
     is_dry = documents.dry_run
     own_files = {"--prefix": prefix, "--alignment": alignment, "--attention": attention}
-    line_options = {"--n-best": n_best, "--format": output_format or as_json, "--invalid-utf8": invalid == "replace"}
-    line_options |= own_files
+    line_options: dict[str, object] = {**own_files, "--n-best": n_best, "--format": output_format or as_json}
+    line_options["--invalid-utf8"] = invalid == "replace"
     languages = languages_of(source_language, target_language)
     if ray_options:
         documents.refuse()
