@@ -30,7 +30,7 @@ BAD = {17: None, 2503: None}
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
     """The environment of commands that use the cluster; its processes are found by a mark in it."""
-    environment = {**os.environ, MARK: uuid4().hex, "OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
+    environment = {**os.environ, MARK: uuid4().hex, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     script = Path(__file__).with_name("ray_cluster.py")
     with subprocess.Popen(
         [sys.executable, script], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
