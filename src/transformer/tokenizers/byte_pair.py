@@ -24,6 +24,10 @@ WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 
 MAX_WORD_CHARACTERS: Final = 4096
 COUNTED_LINES: Final = 10_000
+MAX_CACHED_WORDS: Final = 1 << 15
+"""Number of words whose tokens are remembered."""
+MAX_CACHED_CHARACTERS: Final = 64
+"""Length of the longest word whose tokens are remembered."""
 LONG_WORD: Final = re.compile(rf"\S{{{MAX_WORD_CHARACTERS}}}|\s{{{MAX_WORD_CHARACTERS}}}")
 
 
@@ -43,6 +47,8 @@ class BytePairTokenizer(Tokenizer):
     def __init__(self, merges: tokenizers.Tokenizer, normalization: NormalizationConfig) -> None:
         super().__init__(normalization)
         self._merges = merges
+        self._cached_words: dict[str, list[int]] = {}
+        self._cached_bytes = _TokenBytes(merges)
 
     @classmethod
     def train(cls, lines: Iterable[str], settings: TokenizerConfig, *, is_target: bool = False) -> "BytePairTokenizer":
@@ -93,8 +99,23 @@ class BytePairTokenizer(Tokenizer):
         return " " + self.normalize(text) if text else ""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encodes several texts in parallel."""
-        return self._with_leading(_shifted_ids(self._encode(map(self.prepare, texts))))
+        """Encodes several texts; words that were encoded before are looked up.
+
+        No token crosses the space before a word, so the tokens of a text are those of its words, unless it has other
+        white space than one space between words.
+        """
+        if len(self._cached_words) > MAX_CACHED_WORDS:
+            self._cached_words = {}
+        cached = self._cached_words  # other threads may replace it
+        split = [_split_words(self.normalize(text)) for text in texts]
+        if new := list(set(chain.from_iterable(split)).difference(cached)):
+            cached.update(zip(new, _shifted_ids(self._encode(" " + word for word in new)), strict=True))
+        encoded = [[*chain.from_iterable(map(cached.__getitem__, words))] for words in split]
+        if others := [index for index, words in enumerate(split) if not words and texts[index]]:
+            ids = _shifted_ids(self._encode(self.prepare(texts[index]) for index in others))
+            for index, tokens in zip(others, ids, strict=True):
+                encoded[index] = tokens
+        return self._with_leading(encoded)
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Implements `Tokenizer.encode_flat` without a list per text, unless tokens stand before each."""
@@ -163,9 +184,7 @@ class BytePairTokenizer(Tokenizer):
 
     def decode_running(self, ids: Sequence[int]) -> str:
         """Implements `Tokenizer.decode_running`."""
-        end = self._end_of_text_ids if self.tags else None
-        texts = [i - N_SPECIAL_TOKENS for i in ids if i >= N_SPECIAL_TOKENS and (end is None or i < end)]
-        return self._merges.decode(texts, skip_special_tokens=False)
+        return b"".join(map(self._cached_bytes.__getitem__, ids)).decode("utf-8", errors="replace")
 
     def fallback_bytes(self) -> list[int]:
         """Returns the number of bytes of each id that encode only a part of a character.
@@ -214,6 +233,27 @@ class BytePairTokenizer(Tokenizer):
         raw = _piece_bytes(piece)
         text = raw.decode("utf-8") if _is_utf8(raw) else "".join(f"<{byte:02X}>" for byte in raw)
         return text.replace(" ", "▁")
+
+
+class _TokenBytes(dict[int, bytes]):
+    """The bytes of each token, found when they are first asked for; special tokens have none."""
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        super().__init__()
+        self._library = library
+
+    def __missing__(self, token: int) -> bytes:
+        """Finds the bytes of a token."""
+        piece = self._library.id_to_token(token - N_SPECIAL_TOKENS) if token >= N_SPECIAL_TOKENS else None
+        self[token] = _piece_bytes(piece or "")
+        return self[token]
+
+
+def _split_words(text: str) -> list[str]:
+    """Splits a text at its spaces; returns nothing if it has other white space, two spaces, or a very long word."""
+    words = text.split()
+    is_short = len(text) <= MAX_CACHED_CHARACTERS or len(max(words, key=len, default="")) <= MAX_CACHED_CHARACTERS
+    return words if is_short and words == text.split(" ") else []
 
 
 def _shifted_ids(encodings: Iterable[tokenizers.Encoding]) -> list[list[int]]:
