@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 from samples import fast_first
-from transformer.decoding import Request, Search, length_normalization, normalized_score, search_all
+from transformer.decoding import Request, Search, length_normalization, search_all
 from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.transformer import Transformer, build_transformer
 
@@ -125,11 +125,11 @@ def test_the_same_translations_and_scores_as_generate(name: str) -> None:
             n_same += 1
             assert [hypothesis.tokens for hypothesis in hypotheses] == [tokens for tokens, _, _ in rows]
             if beam > 1:
-                scores = [normalized_score(hypothesis, search.length_penalty) for hypothesis in hypotheses]
+                scores = [hypothesis.normalized_score(search.length_penalty) for hypothesis in hypotheses]
                 assert scores == pytest.approx([score for _, _, score in rows], abs=1e-4)
         else:  # transformers may rank a truncated hypothesis above a finished one
             truncated = next(score for _, finished, score in rows if not finished)
             assert truncated > min(
-                normalized_score(hypothesis, search.length_penalty) for hypothesis in hypotheses if hypothesis.finished
+                hypothesis.normalized_score(search.length_penalty) for hypothesis in hypotheses if hypothesis.finished
             )
     assert n_same >= 0.8 * len(SOURCES)

@@ -4,7 +4,6 @@
 processes, `GraphedSearcher` with CUDA graphs on a GPU.
 """
 
-from transformer.decoding.candidates import normalized_score
 from transformer.decoding.constrained import Constraint
 from transformer.decoding.cuda_graphs import GraphedSearcher
 from transformer.decoding.degeneration import repeats_itself
@@ -42,7 +41,6 @@ __all__ = [
     "keep_tokens",
     "length_normalization",
     "make_retokenizer",
-    "normalized_score",
     "paper_length_penalty",
     "repeats_itself",
     "search_all",

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transformer.decoding.candidates import Candidates, is_end, normalized_score, rank
+from transformer.decoding.candidates import Candidates, is_end, rank
 from transformer.decoding.constrained import count_occurrences
 from transformer.decoding.hypothesis import Hypothesis
 from transformer.decoding.incremental_state import join_states
@@ -80,7 +80,7 @@ class SentenceState:
         size, finished = search.beam // search.groups, self.finished[group]
         if len(finished) < size:
             return False
-        worst = normalized_score(rank(finished, search.length_penalty)[size - 1], search.length_penalty)
+        worst = rank(finished, search.length_penalty)[size - 1].normalized_score(search.length_penalty)
         return search.stopping == "early" or best_active / search.length_penalty(self.request.limit) <= worst
 
 

@@ -152,10 +152,7 @@ def prune(candidates: Candidates, size: int, ends: tuple[int, ...]) -> Candidate
 
 
 def rank(hypotheses: list[Hypothesis], length_penalty: LengthPenalty) -> list[Hypothesis]:
-    """Sorts hypotheses by `normalized_score`, best first."""
-    return sorted(hypotheses, key=lambda hypothesis: normalized_score(hypothesis, length_penalty), reverse=True)
-
-
-def normalized_score(hypothesis: Hypothesis, length_penalty: LengthPenalty) -> float:
-    """Returns ranking_score / length_penalty(|Y|) + rerank_term."""
-    return hypothesis.ranking_score / length_penalty(hypothesis.length) + hypothesis.rerank_term
+    """Sorts hypotheses by their normalized scores, best first."""
+    if len(hypotheses) < 2:
+        return hypotheses
+    return sorted(hypotheses, key=lambda hypothesis: hypothesis.normalized_score(length_penalty), reverse=True)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from transformer.options.length_penalties import LengthPenalty
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -26,3 +28,7 @@ class Hypothesis:
     def length(self) -> int:
         """The number |Y| of tokens that the score sums over, EOS included."""
         return len(self.tokens) + self.finished
+
+    def normalized_score(self, length_penalty: LengthPenalty) -> float:
+        """Returns ranking_score / length_penalty(|Y|) + rerank_term."""
+        return self.ranking_score / length_penalty(self.length) + self.rerank_term

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Final, NamedTuple
 
-from transformer.decoding import Hypothesis, Search, normalized_score
+from transformer.decoding import Hypothesis, Search
 from transformer.errors import ConfigError
 from transformer.tokenizers.pair import TokenizerPair
 
@@ -103,4 +103,4 @@ def _ranked(hypotheses: list[Hypothesis], scores: Iterator[ReverseScore], search
         replace(hypothesis, rerank_term=weight * score / search.length_penalty(length))
         for hypothesis, (score, length) in zip(hypotheses, reverse, strict=True)
     ]
-    return sorted(ranked, key=lambda hyp: (not hyp.finished, -normalized_score(hyp, search.length_penalty)))
+    return sorted(ranked, key=lambda hyp: (not hyp.finished, -hyp.normalized_score(search.length_penalty)))

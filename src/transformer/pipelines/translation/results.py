@@ -40,15 +40,13 @@ class Alternative:
     @classmethod
     def join(cls, hypotheses: "Sequence[Hypothesis]", tokenizer: Tokenizer, penalty: LengthPenalty) -> "Alternative":
         """Joins the hypotheses of all segments of a line."""
-        from transformer.decoding import normalized_score
-
-        texts = (tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses)
+        text = join_sentences([tokenizer.decode(hypothesis.tokens) for hypothesis in hypotheses])
         return cls(
-            join_sentences(texts).replace("\n", " ").replace("\r", " "),
-            sum((hypothesis.score for hypothesis in hypotheses), 0.0),
-            sum((normalized_score(hypothesis, penalty) for hypothesis in hypotheses), 0.0),
+            text.replace("\n", " ").replace("\r", " "),
+            sum([hypothesis.score for hypothesis in hypotheses], 0.0),
+            sum([hypothesis.normalized_score(penalty) for hypothesis in hypotheses], 0.0),
             all(hypothesis.finished for hypothesis in hypotheses),
-            tuple(tuple(hypothesis.tokens) for hypothesis in hypotheses),
+            tuple([tuple(hypothesis.tokens) for hypothesis in hypotheses]),
             tokenizer,
         )
 
@@ -118,6 +116,8 @@ class Translation:
             before: White space and invisible characters before the line.
             after: White space and invisible characters after the line; line ends are left out.
         """
+        if not before and not after:
+            return self
         before, after = before.replace("\n", ""), after.replace("\n", "")
         if not before and not after:
             return self

@@ -25,7 +25,6 @@ from transformer.decoding import (
     ShortlistModel,
     Workers,
     keep_tokens,
-    normalized_score,
     search_each,
     single_thread,
 )
@@ -262,7 +261,7 @@ class SegmentSearcher:
         ranked: list[list[Hypothesis]] = []
         for hypotheses in results:
             covered = [replace(hyp, rerank_term=search.coverage * next(penalties)) for hyp in hypotheses]
-            covered.sort(key=lambda hyp: (hyp.finished, normalized_score(hyp, search.length_penalty)), reverse=True)
+            covered.sort(key=lambda hyp: (hyp.finished, hyp.normalized_score(search.length_penalty)), reverse=True)
             ranked.append(covered[: search.n_best])
         return ranked
 

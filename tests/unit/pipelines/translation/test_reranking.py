@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transformer import load
-from transformer.decoding import Hypothesis, Search, length_normalization, normalized_score
+from transformer.decoding import Hypothesis, Search, length_normalization
 from transformer.errors import ConfigError
 from transformer.pipelines import auto
 from transformer.pipelines.translation.reranking import Reranker, ReverseScore
@@ -59,7 +59,7 @@ def test_scores_are_means_of_tokens_with_length_normalization() -> None:
     hypotheses = [Hypothesis([1], -1.0, finished=True, ranking_score=-1.0), Hypothesis([2, 3, 4], -8.0, True, -8.0)]
     search = Search(2, n_best=2, length_penalty=length_normalization(1.0), rerank_weight=0.5)
     (ranked,) = reranker(ReverseScore(-25.0, 5), ReverseScore(-5.0, 5)).rerank([[7]], [hypotheses], search)
-    assert [normalized_score(hyp, search.length_penalty) for hyp in ranked] == [-8 / 4 - 0.5 * 1, -1 / 2 - 0.5 * 5]
+    assert [hyp.normalized_score(search.length_penalty) for hyp in ranked] == [-8 / 4 - 0.5 * 1, -1 / 2 - 0.5 * 5]
     assert [hyp.score for hyp in ranked] == [-8.0, -1.0]
 
 
