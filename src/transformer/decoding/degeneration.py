@@ -12,7 +12,7 @@ LOOP_TOKENS: Final = 8
 
 def repeats_itself(tokens: Sequence[int]) -> bool:
     """Whether some sequence of tokens occurs four times in a row or more, over eight tokens or more."""
-    if not tokens or max(Counter(tokens).values()) < LOOP_REPEATS:
+    if len(set(tokens)) > len(tokens) - (LOOP_REPEATS - 1) or max(Counter(tokens).values()) < LOOP_REPEATS:
         return False
     for period in range(1, len(tokens) // LOOP_REPEATS + 1):
         required = max(LOOP_REPEATS * period, LOOP_TOKENS) - period

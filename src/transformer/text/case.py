@@ -112,6 +112,8 @@ def to_title(text: str, language: str = "") -> str:
 
 def may_be_changed(text: str) -> bool:
     """Whether a text may have words in capitals or be in Title Case, at first sight."""
+    if text[1:].islower():
+        return False
     n_capitals = sum(map(str.isupper, text))
     return n_capitals > 1 and (_CAPITALS.search(text) is not None or not _LONG_LOWER.search(text))
 

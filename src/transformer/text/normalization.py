@@ -20,7 +20,7 @@ INVISIBLE: Final = rf"[{_INVISIBLE}]|(?<![{_JOINING}])[{_JOINERS}]"
 SPACES: Final = rf"[{SPACE}]+"
 """Pattern of a run of white space."""
 
-_invisible, _spaces = re.compile(INVISIBLE), re.compile(SPACES)
+_invisible = re.compile(INVISIBLE)
 _outer = re.compile(rf"[{SPACE}{_INVISIBLE}{_JOINERS}]*")
 
 
@@ -29,14 +29,14 @@ def remove_invisible(text: str) -> str:
 
     Joiners (U+200C, U+200D) stay in the scripts that need them, and in emoji.
     """
-    if text.isascii() and text.isprintable():
-        return text
+    if text.isprintable():  # white space but spaces, controls and format characters are not
+        return unicodedata.normalize("NFC", text)
     return unicodedata.normalize("NFC", _invisible.sub("", unicodedata.normalize("NFC", text)))
 
 
 def normalize_spaces(text: str) -> str:
     """Returns `remove_invisible(text)`, stripped, with each run of white space as one space."""
-    return _spaces.sub(" ", remove_invisible(text)).strip(" ")
+    return " ".join(remove_invisible(text).split())
 
 
 def split_outer_space(text: str) -> tuple[str, str, str]:
@@ -45,6 +45,8 @@ def split_outer_space(text: str) -> tuple[str, str, str]:
     Returns:
         The white space and invisible characters before the text, the text, and those after it.
     """
+    if text.isascii() and text.isprintable() and text == text.strip(" "):
+        return "", text, ""
     start = _end_of_space(text)
     if start == len(text):
         return text, "", ""

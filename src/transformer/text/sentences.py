@@ -1,5 +1,6 @@
 """Sentence splitting (sentence segmentation) of text in any script."""
 
+import re
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from typing import Final
@@ -41,6 +42,8 @@ _FALLBACK: Final = regex.compile(r"[.!?\p{Sentence_Break=STerm}]++\s+(?=[^\p{Ll}
 _LETTER: Final = regex.compile(r"\p{L}")
 _MARK: Final = regex.compile(rf"{MARKS}|[;\n\r\x85\u2028\u2029]")
 """Character that may end a sentence."""
+_ASCII_MARK: Final = re.compile(r"[.!?;\n\r]")
+"""Those of ASCII."""
 CLUSTER: Final = regex.compile(r"\X")
 """Pattern of a grapheme cluster: what a reader sees as one character."""
 
@@ -81,12 +84,12 @@ def count_sentences(text: str, language: str = "") -> int:
 
 def has_letter(text: str) -> bool:
     """Whether a text has a letter of any script."""
-    return text.isalpha() or _LETTER.search(text) is not None
+    return text[:1].isalpha() or _LETTER.search(text) is not None
 
 
 def _might_have_several(text: str) -> bool:
     """Whether the text has a character that may end a sentence before its last one; fast."""
-    mark = _MARK.search(text)
+    mark = (_ASCII_MARK if text.isascii() else _MARK).search(text)
     return mark is not None and mark.end() < len(text)
 
 

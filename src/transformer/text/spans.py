@@ -1,5 +1,6 @@
 """Spans of a text that a translation keeps as they are: addresses, tags, entities, placeholders, numbers."""
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -65,11 +66,15 @@ _QUOTES: Final = {'"': '"', "“": "”", "„": '“”‟"', "«": "»", "»":
 """Opening quotation marks with those that may close them."""
 
 
+_ODD: Final = re.compile("[^A-Za-zÀ-ÖØ-öø-ÿ ,;:?!'’\"“”„«»()…–—-]")
 _WORDS: Final = regex.compile(r"(?:[\p{L}\p{M}\s,;:?!'’\"“”„«»()…–—-]++|\.(?![\w.]))*+")
 
 
 def is_plain(text: str) -> bool:
     """Whether a text has words and punctuation alone, so that no pattern of a span matches in it."""
+    odd = _ODD.search(text)
+    if odd is None or (odd.end() == len(text) and odd[0] == "."):
+        return True
     return _WORDS.fullmatch(text) is not None
 
 

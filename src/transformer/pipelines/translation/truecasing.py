@@ -1,6 +1,6 @@
 """Capitals and Title Case: a line is translated in ordinary case, and its translation gets the case back."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -10,10 +10,13 @@ from transformer.pipelines.translation.alignment import Links
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.text.case import Truecased, Truecaser, restore_case
 from transformer.text.sentences import Span
-from transformer.text.spans import ADDRESS, PATTERNS
+from transformer.text.spans import ADDRESS, PATTERNS, is_plain
 from transformer.tokenizers.base import Tokenizer
 
-_KEPT: Final = "|".join([f"(?i:{ADDRESS.pattern})", *(PATTERNS[kind] for kind in ("tags", "entities", "placeholders"))])
+_KEPT: Final = regex.compile(
+    "|".join([f"(?i:{ADDRESS.pattern})", *(PATTERNS[kind] for kind in ("tags", "entities", "placeholders"))])
+)
+_IN_WORD: Final = regex.compile(r"\w")
 _MAX_WORDS: Final = 1 << 14
 """Number of words whose tokens are remembered."""
 
@@ -34,8 +37,19 @@ def make_truecaser(tokenizer: Tokenizer, language: str) -> Truecaser:
 
 def kept_spans(text: str, phrases: Collection[str]) -> list[Span]:
     """Returns the spans of a text whose case means something: addresses, placeholders, and given phrases."""
-    pattern = "|".join([_KEPT, *(rf"(?<!\w){regex.escape(phrase)}(?!\w)" for phrase in phrases)])
-    return [match.span() for match in regex.finditer(pattern, text)]
+    spans = [] if is_plain(text) else [match.span() for match in _KEPT.finditer(text)]
+    return spans + [span for phrase in phrases for span in _occurrences(phrase, text)]
+
+
+def _occurrences(phrase: str, text: str) -> Iterator[Span]:
+    """Yields where a phrase occurs in a text as whole words."""
+    start = text.find(phrase)
+    while start >= 0:
+        end = start + len(phrase)
+        is_whole = not _IN_WORD.match(text[start - 1 : start]) and not _IN_WORD.match(text, end)
+        if is_whole:
+            yield start, end
+        start = text.find(phrase, end if is_whole else start + 1)
 
 
 def restored_case(
