@@ -1,7 +1,7 @@
 """Translator: holds a model with its tokenizers and settings, and runs the five stages of a translation."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -13,9 +13,7 @@ from transformer.documents.formats import format_of
 from transformer.errors import ConfigError
 from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation import documents
-from transformer.pipelines.translation.alignment import Aligner
-from transformer.pipelines.translation.assemble import Assembler
-from transformer.pipelines.translation.checks import CheckedLine, Checker
+from transformer.pipelines.translation.checks import CheckedLine
 from transformer.pipelines.translation.confidence import ConfidenceModel, with_confidence
 from transformer.pipelines.translation.config import (
     LANGUAGES,
@@ -25,10 +23,8 @@ from transformer.pipelines.translation.config import (
     changed_search,
     renamed_lexicon,
 )
-from transformer.pipelines.translation.constraints import banned_sequences
-from transformer.pipelines.translation.directions import choose_languages
 from transformer.pipelines.translation.flag_summary import FlagSummary
-from transformer.pipelines.translation.reranking import Reranker, ReverseScorer, check_reranking
+from transformer.pipelines.translation.reranking import Reranker, ReverseScorer
 from transformer.pipelines.translation.results import Translation
 from transformer.pipelines.translation.retry import Retrier
 from transformer.pipelines.translation.search import (
@@ -38,10 +34,9 @@ from transformer.pipelines.translation.search import (
     group_by_line,
     make_generators,
 )
-from transformer.pipelines.translation.segment import SegmentedLine, Segmenter, copied_names
+from transformer.pipelines.translation.segment import SegmentedLine, Segmenter
+from transformer.pipelines.translation.stages import StageFactory, Stages
 from transformer.pipelines.translation.terminology import Terminology
-from transformer.pipelines.translation.truecasing import make_truecaser
-from transformer.pipelines.translation.unseen import UnseenCharacters
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.pair import TokenizerPair
@@ -54,15 +49,20 @@ class PendingTranslation:
 
     Attributes:
         lines: Input lines.
-        options: Options of the call.
+        stages: The stages with the options of the call.
         segmented: The lines with their segments.
         search: Search for the translations of all segments.
     """
 
     lines: Sequence[str]
-    options: TranslatorConfig
+    stages: Stages
     segmented: Sequence[SegmentedLine]
     search: PendingSearch
+
+    @property
+    def options(self) -> TranslatorConfig:
+        """Options of the call."""
+        return self.stages.options
 
 
 class Translator:
@@ -88,7 +88,6 @@ class Translator:
     Attributes:
         models: The model, followed by the other models of the ensemble.
         retokenizers: For each model, a function from the first model's source tokens to its own.
-        config: The settings, with the default search and terminology, completed by what depends on the models.
         searcher: Searches for the translations of segments; it alone has state, a pool of processes or CUDA graphs.
         aligner: Word aligner that uses the attention of the first model.
         special_tokens: Ids of the special tokens of the target.
@@ -112,25 +111,24 @@ class Translator:
         self.sources = [tokenizers.source, *(source for _, source in ensemble)]
         self.special_tokens = tokenizers.target.special_tokens
         self.end_of_source = tokenizers.source.special_tokens.end
-        self._reranker = reverse and Reranker(reverse, tokenizers)
-        self.config = self._options_of_call()
+        self._factory = StageFactory(
+            self._settings, self.models, self.sources, tokenizers, self.device, has_reverse=reverse is not None
+        )
+        default = self._factory.options(self._settings)
+        self._stages = self._factory.stages(default)
         self.retokenizers = [
             keep_tokens
             if source is tokenizers.source
             else make_retokenizer(
-                tokenizers.source, source.to_language(self.config.target_language), member.src_pos.seq_len
+                tokenizers.source, source.to_language(default.target_language), member.src_pos.seq_len
             )
             for source, member in zip(self.sources, self.models, strict=True)
         ]
-        self.tokenizers = self._tokenizers_of(self.config)
-        source_text = self.config.source_text
-        self._unseen = UnseenCharacters(tokenizers.source, source_text.characters if source_text else None)
-        self._names = copied_names(tokenizers)
-        self._truecaser = make_truecaser(tokenizers.source, self.config.source_language)
-        self.aligner = Aligner(self.model, self.tokenizers, self.device)
+        self.tokenizers, self.aligner = self._stages.assembler.tokenizers, self._stages.assembler.aligner
         generators = make_generators(self.models, self.sources, self.retokenizers, shortlist)
         shared = SharedModels(generators, self.models, self.special_tokens)
-        self.searcher = SegmentSearcher(shared, self.device, tokenizers.target.decode, self._reranker)
+        reranker = reverse and Reranker(reverse, tokenizers)
+        self.searcher = SegmentSearcher(shared, self.device, tokenizers.target.decode, reranker)
 
     def close(self) -> None:
         """Ends the worker processes and frees the captured CUDA graphs, which are otherwise kept for the next text."""
@@ -289,12 +287,14 @@ class Translator:
         """Starts the translation of lines, in worker processes if there is enough work; see `translations`."""
         if prefixes is not None and self.shortlist:
             raise ConfigError("prefixes may need words that the shortlist lacks; leave one of them out")
-        is_default = search is None and terminology is None and not any(languages.values())
-        options = self.config if is_default else self._options_of_call(search, terminology, languages)
+        stages, default = self._stages, self._stages.options
+        is_same_language = all(tag in ("", None, getattr(default, name)) for name, tag in languages.items())
+        if (search is not None and search != default.search) or terminology is not None or not is_same_language:
+            stages = self._factory.stages(self._factory.options(self._settings, search, terminology, languages))
         lines = texts_of(lines, "lines")
-        segmented = self._segmenter(options).segment(lines, prefixes, first_line)
+        segmented = stages.segmenter.segment(lines, prefixes, first_line)
         segments = [segment for line in segmented for segment in line.segments]
-        return PendingTranslation(lines, options, segmented, self.searcher.begin(segments, options))
+        return PendingTranslation(lines, stages, segmented, self.searcher.begin(segments, stages.options))
 
     def finish(self, pending: PendingTranslation, done: Callable[[int], None] | None = None) -> list[Translation]:
         """Returns the translations of lines whose translation was started with `begin`; this works once.
@@ -311,66 +311,27 @@ class Translator:
         self, pending: PendingTranslation, done: Callable[[int], None] | None = None
     ) -> list[CheckedLine]:
         """Same as `finish`, but returns the lines with all that the stages know about them, without a confidence."""
-        options, lines = pending.options, pending.segmented
+        stages, lines = pending.stages, pending.segmented
         counts = [len(line.segments) for line in lines]
         segments = self.searcher.finish(pending.search, count_finished_lines(counts, done))
         searched = group_by_line(counts, segments, len(pending.lines))
-        tokenizers = self._tokenizers_of(options)
-        aligner = self.aligner if tokenizers is self.tokenizers else Aligner(self.model, tokenizers, self.device)
-        assembler = Assembler(options, tokenizers, aligner)
-        checker = Checker(options, tokenizers)
-        checked = checker.check(lines, searched, assembler.assemble(lines, searched))
-        retrier = Retrier(options, self._segmenter(options), self.searcher, assembler, checker)
+        checked = stages.checker.check(lines, searched, stages.assembler.assemble(lines, searched))
+        retrier = Retrier(stages.options, stages.segmenter, self.searcher, stages.assembler, stages.checker)
         return retrier.retry(checked)
 
     def confidence_model(self, search: Search) -> ConfidenceModel | None:
         """Returns the model of the confidence in translations of a search; None for an ensemble, or without one."""
         return self.config.calibration.model_for(search) if len(self.models) == 1 else None
 
-    def _options_of_call(
-        self,
-        search: Search | None = None,
-        terminology: Terminology | None = None,
-        languages: Mapping[str, Any] | None = None,
-    ) -> TranslatorConfig:
-        """Returns the settings with the search, the terminology and the languages of a call, completed and checked.
-
-        Raises:
-            ConfigError: They contradict each other or the models.
-        """
-        settings = self._settings
-        options = replace(settings, search=search or settings.search, terminology=terminology or settings.terminology)
-        options = replace(options, **{name: tag for name, tag in (languages or {}).items() if tag})
-        source_language, target_language = choose_languages(options, self.tokenizers)
-        options = replace(options, source_language=source_language, target_language=target_language)
-        options = options.completed(self.models, self.tokenizers.target, on_gpu=self.device.type == "cuda")
-        check_reranking(options.search, options.task, has_reverse=self._reranker is not None)
-        if options.search.coverage and any(source is not self.sources[0] for source in self.sources):
-            raise ConfigError("coverage needs models with the same source tokenizer; leave out coverage or the others")
-        banned = *map(tuple, options.search.banned), *banned_sequences(self.tokenizers.target, options.terminology)
-        return replace(options, search=replace(options.search, banned=banned))
-
-    def _segmenter(self, options: TranslatorConfig) -> Segmenter:
-        language = self._tag_of(options)
-        distinct = {id(source): source.to_language(language).reading_task(options.task) for source in self.sources}
-        first, *others = (distinct[id(source)] for source in self.sources)
-        tokenizers = replace(self.tokenizers, source=first)
-        is_other = options.source_language != self.config.source_language
-        truecaser = make_truecaser(self.sources[0], options.source_language) if is_other else self._truecaser
-        return Segmenter(options, tokenizers, [first, *others], self._unseen, truecaser, self._names)
-
-    def _tokenizers_of(self, options: TranslatorConfig) -> TokenizerPair:
-        """Returns the tokenizers whose sources begin with the tag of the target language, if the model has tags."""
-        return self.tokenizers.to_language(self._tag_of(options))
-
-    def _tag_of(self, options: TranslatorConfig) -> str:
-        """Returns the language of the tag; empty if the task is one."""
-        return "" if self.sources[0].language_prefix(options.task) else options.target_language
-
     @property
     def segmenter(self) -> Segmenter:
         """The first stage with the default options."""
-        return self._segmenter(self.config)
+        return self._stages.segmenter
+
+    @property
+    def config(self) -> TranslatorConfig:
+        """The settings, with the default search and terminology, completed by what depends on the models."""
+        return self._stages.options
 
     def segmenter_to(self, target_language: str) -> Segmenter:
         """Returns the first stage of a call with a target language, which a model of several languages needs."""
@@ -434,4 +395,4 @@ class Translator:
             stacklevel=2,
         )
         self._settings = replace(self._settings, task=task)
-        self.config = self._options_of_call()
+        self._stages = self._factory.stages(self._factory.options(self._settings))
