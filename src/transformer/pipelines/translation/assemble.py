@@ -15,7 +15,7 @@ from transformer.pipelines.translation.inline_tags import (
 )
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Alternative, Translation
 from transformer.pipelines.translation.search import SearchedSegment
-from transformer.pipelines.translation.seen_words import seen_units, seen_words
+from transformer.pipelines.translation.seen_words import is_seen_whole, seen_units, seen_words
 from transformer.pipelines.translation.segment import SegmentedLine
 from transformer.pipelines.translation.terminology import beside_flag
 from transformer.pipelines.translation.truecasing import restored_case
@@ -81,10 +81,9 @@ class Assembler:
         """Joins the hypotheses of all segments of a line rank by rank, the best ones with each other."""
         target, penalty = self.tokenizers.target, self.config.search.length_penalty
         ranks = zip(*(segment.hypotheses for segment in searched), strict=False)
-        joined = [Alternative.join(rank, target, penalty) for rank in ranks]
-        alternatives = tuple(self._adapt_numbers(line, alternative) for alternative in joined) or (EMPTY_ALTERNATIVE,)
-        alternatives = tuple(self._restore_case(line, alternative) for alternative in alternatives)
-        sources = tuple(tuple(segment.tokens) for segment in line.segments)
+        joined = [self._adapt_numbers(line, Alternative.join(rank, target, penalty)) for rank in ranks]
+        alternatives = tuple([self._restore_case(line, alternative) for alternative in joined]) or (EMPTY_ALTERNATIVE,)
+        sources = tuple([tuple(segment.tokens) for segment in line.segments])
         words = self._source_words(line)
         mapped = None if words is None else (words, [*range(len(alternatives[0].text.split()))])
         return Translation(alternatives, (), sources, mapped)
@@ -116,9 +115,12 @@ class Assembler:
 
     def _source_words(self, line: SegmentedLine) -> list[int] | None:
         """Maps each word that the model sees to a word of the line; None if that is the identity."""
+        normalize = self.tokenizers.source.normalize
+        if line.split.words is None and all(is_seen_whole(piece, normalize) for piece in line.split.pieces):
+            return None
         seen, n_words = [], 0
         for piece in line.split.pieces:
-            seen += [n_words + word for word in seen_words(piece, self.tokenizers.source.normalize)]
+            seen += [n_words + word for word in seen_words(piece, normalize)]
             n_words += len(piece.split())
         if line.split.words is not None:
             return [line.split.words[word] for word in seen]

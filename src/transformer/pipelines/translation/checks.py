@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Final
 
 from transformer.decoding import RETRY_NGRAM, Search, repeats_itself
@@ -14,6 +15,7 @@ from transformer.pipelines.translation.segment import Segment, SegmentedLine
 from transformer.text.markup import TAG
 from transformer.text.sentences import count_sentences, has_letter
 from transformer.text.span_changes import NO_CHANGES, SpanChanges, compare_spans
+from transformer.text.spans import is_plain
 from transformer.tokenizers.pair import TokenizerPair
 
 LONG_RATIO: Final = 4
@@ -25,6 +27,7 @@ MAX_NAMED: Final = 8
 """Maximum number of characters that a flag names."""
 _REPEATS: Final = 3
 """Number of times in a row that a word of a translation may not occur, unless one of the source does."""
+_WORD: Final = re.compile(r"\w+")
 
 
 class Problem(IntEnum):
@@ -96,50 +99,55 @@ class Checker:
             has_code = self.tokenizers.source.language_prefix(line.text)
             flags = (*too_long, *(self._language_warnings(line) if has_code else ()))
             return CheckedLine(line, searched, replace(translation, flags=flags))
-        changes = self._compare_spans(line, translation)
+        is_compared = self._compares and bool(line.segments) and not line.prefix
+        changes = self._compare_spans(line, translation, is_compared=is_compared)
+        has_degenerate = any(is_degenerate(segment, self.config.search) for segment in searched)
         flags = (
             *self._language_warnings(line),
             *self._splitting_warnings(line),
-            *self._sentence_warnings(line, searched),
-            *quality_warnings(searched, self.config.search),
+            *(self._sentence_warnings(line, searched) if is_compared else ()),
+            *quality_warnings(searched, self.config.search, has_degenerate=has_degenerate),
             *self._prefix_warnings(line),
             *translation.flags,
             *self.config.terminology.violations(line.text, translation.text),
             *([unseen_flag(line.unseen)] if line.unseen else []),
             *([changes.flag] if changes else []),
         )
-        problem = self._problem(line, searched, translation, changes)
-        return CheckedLine(line, searched, replace(translation, flags=flags, unseen=line.unseen), problem, changes)
+        if self.config.search.retry_degenerate and has_degenerate:
+            problem = Problem.DEGENERATE
+        elif self.config.split == "auto" and not self.config.task and self._lacks_sentences(line, searched):
+            problem = Problem.LACKS_SENTENCES
+        else:
+            problem = self._lesser_problem(line, translation, changes) if is_compared else None
+        if flags:
+            translation = replace(translation, flags=flags, unseen=line.unseen)
+        return CheckedLine(line, searched, translation, problem, changes)
 
-    def _problem(
-        self, line: SegmentedLine, searched: Sequence[SearchedSegment], translation: Translation, changes: SpanChanges
-    ) -> Problem | None:
-        """Returns the worst problem of a translation."""
-        search = self.config.search
-        if search.retry_degenerate and any(is_degenerate(segment, search) for segment in searched):
-            return Problem.DEGENERATE
-        if self.config.split == "auto" and not self.config.task and self._lacks_sentences(line, searched):
-            return Problem.LACKS_SENTENCES
-        if self._is_compared(line) and not translation.text.strip() and has_letter(line.text):
+    @cached_property
+    def _compares(self) -> bool:
+        """Whether translations must resemble their lines; the output of a task need not, nor one after a prefix."""
+        is_task = bool(self.config.task) or self.tokenizers.source.reads_special_tokens
+        return self.config.search.retry_degenerate and not is_task
+
+    def _lesser_problem(self, line: SegmentedLine, translation: Translation, changes: SpanChanges) -> Problem | None:
+        """Returns the problem of a translation that ends, and has all sentences."""
+        if not translation.text.strip() and has_letter(line.text):
             return Problem.EMPTY
-        if self._is_compared(line) and repeats_word(line.text, translation.text):
+        if repeats_word(line.text, translation.text):
             return Problem.REPEATS_WORD
-        if not changes or not self._is_compared(line):
+        if not changes:
             return None
         n_changed = len(changes.missing) + len(changes.invented)
         return Problem.CHANGES_SPANS if n_changed > len(changes.numbers) else Problem.CHANGES_NUMBERS
 
-    def _is_compared(self, line: SegmentedLine) -> bool:
-        """Whether a translation must resemble its line; the output of a task or after a prefix need not."""
-        is_task = bool(self.config.task) or self.tokenizers.source.reads_special_tokens
-        return bool(self.config.search.retry_degenerate and not is_task and line.segments and not line.prefix)
-
-    def _compare_spans(self, line: SegmentedLine, translation: Translation) -> SpanChanges:
+    def _compare_spans(self, line: SegmentedLine, translation: Translation, *, is_compared: bool) -> SpanChanges:
         """Returns the protected spans and the numbers that a translation changes."""
-        terminology = self.config.terminology
         text = line.without_outer(translation.text)
+        if is_plain(line.text) and is_plain(text):
+            return NO_CHANGES
+        terminology = self.config.terminology
         kept = terminology.changed_spans(line.text, text)
-        if not self._is_compared(line) or "numbers" in terminology.kinds:
+        if not is_compared or "numbers" in terminology.kinds:
             return SpanChanges(*map(tuple, kept))
         languages = self.config.source_language, self.config.target_language
         with_addresses = "urls" not in terminology.kinds
@@ -152,11 +160,13 @@ class Checker:
         """Whether the translation of a segment seems to lack sentences of its source, see `lacks_sentences`."""
         config, target = self.config, self.tokenizers.target
         for text, segment in zip(line.split.pieces, searched, strict=True):
+            n_tokens = len(segment.segment.tokens), segment.best.length
+            if n_tokens[1] >= config.length_ratio * n_tokens[0]:
+                continue  # it is not shorter than others
             n_sentences = count_sentences(text, config.source_language)
             if n_sentences < 2:
                 continue
             translation = target.decode(segment.best.tokens)
-            n_tokens = len(segment.segment.tokens), segment.best.length
             n_translated = count_sentences(translation, config.target_language)
             if lacks_sentences((n_sentences, n_translated), n_tokens, config.length_ratio, missing):
                 return True
@@ -180,28 +190,35 @@ class Checker:
 
     def _sentence_warnings(self, line: SegmentedLine, searched: Sequence[SearchedSegment]) -> list[str]:
         """Returns a warning about missing sentences of a line that is not split; otherwise it is tried again."""
-        if self.config.split != "none" or not self._is_compared(line) or not self._lacks_sentences(line, searched, 0.0):
+        if self.config.split != "none" or not self._lacks_sentences(line, searched, 0.0):
             return []
         return ["the translation seems to lack sentences; --split auto translates them one by one"]
 
     def _prefix_warnings(self, line: SegmentedLine) -> list[str]:
         """Returns warnings about a requested prefix that was cut."""
         flags: list[str] = []
-        if any(len(segment.prefix) >= segment.limit for segment in line.segments):
+        prefixed = [segment for segment in line.segments if segment.prefix]
+        if any(len(segment.prefix) >= segment.limit for segment in prefixed):
             flags.append("the requested prefix is longer than the model's limit; it was cut")
-        if any(self.tokenizers.target.special_tokens.unk in segment.prefix for segment in line.segments):
+        if any(self.tokenizers.target.special_tokens.unk in segment.prefix for segment in prefixed):
             flags.append("the requested prefix has characters outside the vocabulary; it was cut before them")
         return flags
 
 
-def quality_warnings(searched: Sequence[SearchedSegment], search: Search) -> list[str]:
-    """Returns warnings about the best translations of the segments of a line."""
+def quality_warnings(searched: Sequence[SearchedSegment], search: Search, *, has_degenerate: bool) -> list[str]:
+    """Returns warnings about the best translations of the segments of a line.
+
+    Args:
+        searched: Segments with their translations.
+        search: Options of the search.
+        has_degenerate: Whether one of the translations is degenerate.
+    """
     flags: list[str] = []
     if not all(segment.best.finished for segment in searched):
         flags.append("the translation did not end and was cut at the limit")
-    elif any(is_long(segment, search) for segment in searched):
+    elif has_degenerate and any(is_long(segment, search) for segment in searched):
         flags.append("the translation is far longer than its source")
-    elif any(is_degenerate(segment, search) for segment in searched):
+    elif has_degenerate:
         flags.append("the translation repeats itself")
     if any(segment.retried for segment in searched):
         flags.append(
@@ -257,10 +274,13 @@ def repeats_word(line: str, translation: str) -> bool:
 
 
 def _max_repeats(text: str) -> int:
-    """Returns the largest number of times that a word of letters occurs in a row."""
+    """Returns the largest number of times that a word of letters occurs in a row; 0 if no word occurs so often."""
+    words = _WORD.findall((TAG.sub(" ", text) if "<" in text else text).casefold())
+    if len(words) - len(set(words)) < _REPEATS - 1:
+        return 0
     longest = run = 0
     before = ""
-    for word in re.findall(r"\w+", TAG.sub(" ", text).casefold()):
+    for word in words:
         run = run + 1 if word == before else 1
         longest, before = max(longest, run if word.isalpha() else 0), word
     return longest

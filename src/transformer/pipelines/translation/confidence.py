@@ -49,7 +49,7 @@ class ConfidenceModel:
 
     def confidence(self, features: Sequence[float]) -> float:
         """Returns the confidence in a translation, from 0 to 1, rounded to three digits."""
-        logit = self.weights[0] + sum(w * x for w, x in zip(self.weights[1:], features, strict=True))
+        logit = self.weights[0] + sum([w * x for w, x in zip(self.weights[1:], features, strict=True)])
         return round(1 / (1 + math.exp(-max(-30.0, min(30.0, logit)))), 3)
 
 
@@ -115,9 +115,10 @@ def features_of(checked: "CheckedLine") -> tuple[float, ...]:
     Three more tell what is unusual: source tokens per word (those of rare words are short), whether characters were
     never seen in training, and the absolute logarithm of the ratio of the lengths of translation and source.
     """
-    n_source = sum(len(part.segment.tokens) for part in checked.searched)
-    n_target = sum(max(1, part.best.length) for part in checked.searched)
-    score = sum(part.best.score for part in checked.searched)
+    best = [part.best for part in checked.searched]
+    n_source = sum([len(part.segment.tokens) for part in checked.searched])
+    n_target = sum([max(1, hypothesis.length) for hypothesis in best])
+    score = sum([hypothesis.score for hypothesis in best])
     return (
         math.exp(score / n_target),
         math.log(n_source),

@@ -43,6 +43,7 @@ class Attempt:
     """A second search for one line.
 
     Attributes:
+        first: The line with its first translation.
         line: The line, or a text that stands for it, with the segments of the second translation.
         search: Options of the search.
         note: Flag of the translation if it is taken.
@@ -50,6 +51,7 @@ class Attempt:
         substituted: What stands for the numbers of the line; None if it is the line itself.
     """
 
+    first: CheckedLine
     line: SegmentedLine
     search: Search
     note: str = ""
@@ -84,14 +86,14 @@ class Retrier:
         results, remaining = list(checked), [*range(len(checked))]
         for number in range(ATTEMPTS):
             attempts = {i: attempt for i in remaining if (attempt := self._attempt(checked[i], number))}
+            searched = self._search([*attempts.values()])
+            finished = self._finish([*attempts.values()], searched)
             remaining = []
-            for i, (line, searched, translation) in zip(attempts, self._translate([*attempts.values()]), strict=True):
-                attempt = attempts[i]
-                finished = self._check_attempt(checked[i], attempt, line, searched, translation)
-                if finished is not None and _is_better(finished, checked[i]):
-                    flags = (*finished.translation.flags, *([attempt.note] if attempt.note else []))
-                    results[i] = replace(finished, translation=replace(finished.translation, flags=flags))
-                elif _may_try_others(attempt, searched):
+            for (i, attempt), parts, second in zip(attempts.items(), searched, finished, strict=True):
+                if second is not None and _is_better(second, checked[i]):
+                    flags = (*second.translation.flags, *([attempt.note] if attempt.note else []))
+                    results[i] = replace(second, translation=replace(second.translation, flags=flags))
+                elif _may_try_others(attempt, parts):
                     remaining.append(i)
         return results
 
@@ -101,24 +103,25 @@ class Retrier:
         if checked.problem is Problem.DEGENERATE:
             limit = min(search.no_repeat_ngram or RETRY_NGRAM, RETRY_NGRAM)
             known = {i: part for i, part in enumerate(checked.searched) if not is_degenerate(part, search)}
-            attempt = Attempt(line, replace(search, no_repeat_ngram=limit), known=known)
+            attempt = Attempt(checked, line, replace(search, no_repeat_ngram=limit), known=known)
         elif checked.problem is Problem.LACKS_SENTENCES:
             note = "the translation lacked sentences; translated sentence by sentence"
-            attempt = Attempt(self.segmenter.by_sentence(line), search, note)
+            attempt = Attempt(checked, self.segmenter.by_sentence(line), search, note)
         elif checked.problem is Problem.EMPTY:
-            attempt = Attempt(line, replace(search, min_tokens=1), "the first translation was empty; searched again")
+            note = "the first translation was empty; searched again"
+            attempt = Attempt(checked, line, replace(search, min_tokens=1), note)
         elif checked.problem is Problem.REPEATS_WORD:
             note = "the first translation repeated a word; searched again"
-            attempt = Attempt(line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
+            attempt = Attempt(checked, line, replace(search, no_repeat_ngram=RETRY_WITHOUT_PAIRS), note)
         elif checked.problem is Problem.CHANGES_SPANS and line.hidden:
-            attempt = Attempt(self.segmenter.substituted(line, line.text, HIDING_ATTEMPTS - 1), search)
+            attempt = Attempt(checked, self.segmenter.substituted(line, line.text, HIDING_ATTEMPTS - 1), search)
         elif checked.problem in _CHANGES:
             languages = self.config.source_language, self.config.target_language
             substituted = SubstitutedLine.of_numbers(line.text, checked.changes.missing, number, languages)
             if substituted is None:
                 return None
             segmented = self.segmenter.substituted(line, substituted.text, number)
-            attempt = Attempt(segmented, search, substituted=substituted)
+            attempt = Attempt(checked, segmented, search, substituted=substituted)
         else:
             return None
         return replace(attempt, line=self._limited(attempt.line, checked.searched))
@@ -139,8 +142,8 @@ class Retrier:
         )
         return replace(line, segments=tuple(segments))
 
-    def _translate(self, attempts: Sequence[Attempt]) -> list[tuple[SegmentedLine, list[SearchedSegment], Translation]]:
-        """Searches for all attempts, those with the same options together, and assembles their lines."""
+    def _search(self, attempts: Sequence[Attempt]) -> list[list[SearchedSegment]]:
+        """Returns the segments of all attempts, searched for with others of the same options."""
         by_search: dict[Search, list[int]] = defaultdict(list)
         for number, attempt in enumerate(attempts):
             by_search[attempt.search].append(number)
@@ -155,40 +158,42 @@ class Retrier:
             )
             for number, new in zip(numbers, group_by_line([*map(len, asked)], parts, len(asked)), strict=True):
                 searched[number] = self._merge_segments(attempts[number], new)
-        in_order = [searched[number] for number in range(len(attempts))]
-        lines = [attempt.line for attempt in attempts]
-        return list(zip(lines, in_order, self.assembler.assemble(lines, in_order), strict=True))
+        return [searched[number] for number in range(len(attempts))]
 
     def _merge_segments(self, attempt: Attempt, new: Sequence[SearchedSegment]) -> list[SearchedSegment]:
-        """Returns the results of all segments of an attempt, new and known ones."""
-        remaining = iter(new)
-        return [attempt.known.get(i) or next(remaining) for i in range(len(attempt.line.segments))]
+        """Returns the segments of an attempt, new and known ones; those that were degenerate before if they still are.
 
-    def _check_attempt(
-        self,
-        first: CheckedLine,
-        attempt: Attempt,
-        line: SegmentedLine,
-        searched: list[SearchedSegment],
-        translation: Translation,
-    ) -> CheckedLine | None:
-        """Checks an attempt as a translation of the line itself; None if a substitute was lost."""
-        if first.problem is Problem.DEGENERATE:
-            search = self.config.search
-            searched = [
-                old if is_degenerate(new, search) else new if new is old else replace(new, retried=True)
-                for old, new in zip(first.searched, searched, strict=True)
-            ]
-            (translation,) = self.assembler.assemble([line], [searched])
-        if attempt.substituted is not None:
-            restored = restore_if_complete(attempt.substituted, translation)
+        The others of these are marked as `retried`.
+        """
+        remaining, search = iter(new), self.config.search
+        merged = [attempt.known.get(i) or next(remaining) for i in range(len(attempt.line.segments))]
+        if attempt.first.problem is not Problem.DEGENERATE:
+            return merged
+        return [
+            old if is_degenerate(second, search) else second if second is old else replace(second, retried=True)
+            for old, second in zip(attempt.first.searched, merged, strict=True)
+        ]
+
+    def _finish(
+        self, attempts: Sequence[Attempt], searched: Sequence[Sequence[SearchedSegment]]
+    ) -> list[CheckedLine | None]:
+        """Checks attempts as translations of their lines; None if a substitute was lost, or nothing has changed."""
+        changed = [
+            number
+            for number, (attempt, parts) in enumerate(zip(attempts, searched, strict=True))
+            if attempt.first.problem is not Problem.DEGENERATE or any(part.retried for part in parts)
+        ]
+        lines, parts = [attempts[number].line for number in changed], [searched[number] for number in changed]
+        finished: list[CheckedLine | None] = [None] * len(attempts)
+        for number, line, translation in zip(changed, lines, self.assembler.assemble(lines, parts), strict=True):
+            attempt, first = attempts[number], attempts[number].first
+            restored = restore_if_complete(attempt.substituted, translation) if attempt.substituted else translation
             if restored is None:
-                return None
-            translation = restored
-        if first.problem in _CHANGES:
-            line = replace(line, text=first.line.text, unseen=first.line.unseen, outer=first.line.outer)
-            translation = translation.with_outer_space(line.text, *line.outer)
-        (finished,) = self.checker.check([line], [searched], [translation])
+                continue
+            if first.problem in _CHANGES:
+                line = replace(line, text=first.line.text, unseen=first.line.unseen, outer=first.line.outer)
+                restored = restored.with_outer_space(line.text, *line.outer)
+            (finished[number],) = self.checker.check([line], [searched[number]], [restored])
         return finished
 
 

@@ -19,9 +19,15 @@ def seen_words(text: str, normalize: Normalize) -> list[int]:
         normalize: Normalization by the source tokenizer.
     """
     words = text.split()
-    if _seen(text, normalize).split() == words:
+    if is_seen_whole(text, normalize):
         return [*range(len(words))]
     return [index for index, word in enumerate(words) for _ in _seen(word, normalize).split()]
+
+
+def is_seen_whole(text: str, normalize: Normalize) -> bool:
+    """Whether the model sees all words of a text as they are."""
+    seen = _seen(text, normalize)
+    return seen == text or seen.split() == text.split()
 
 
 def seen_units(text: str, normalize: Normalize) -> list[int]:
@@ -31,7 +37,7 @@ def seen_units(text: str, normalize: Normalize) -> list[int]:
         text: Text without tags.
         normalize: Normalization by the source tokenizer.
     """
-    if _seen(text, normalize).split() == text.split():
+    if is_seen_whole(text, normalize):
         return [*range(count_units(text))]
     units: list[int] = []
     before, end = "", 0  # the text from the start of the last unit that is seen

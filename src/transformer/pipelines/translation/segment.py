@@ -1,9 +1,10 @@
 """The first stage of a translation: lines become segments, the texts that a model translates, with their tokens."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from transformer.decoding import Tokens
 from transformer.errors import ConfigError, DataError
@@ -97,6 +98,24 @@ class SegmentedLine:
         return self.segments[0].number // SEEDS_PER_LINE if self.segments else 0
 
 
+class _ReadLine(NamedTuple):
+    """A line before it is split and encoded; the attributes are those of `SegmentedLine`."""
+
+    text: str
+    outer: tuple[str, str]
+    too_long: str
+    is_copied: bool
+    hidden: SubstitutedLine | None
+    tag_free: TagFreeLine
+    truecased: Truecased | None
+    prefix: str
+
+    @property
+    def seen(self) -> str:
+        """The text that the model sees."""
+        return (self.truecased or self.tag_free).text
+
+
 @dataclass(frozen=True)
 class Segmenter:
     """Splits lines into segments.
@@ -136,57 +155,45 @@ class Segmenter:
         if prefixes is not None and len(prefixes) != len(lines):
             raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; give one prefix per line")
         starts = [""] * len(lines) if prefixes is None else prefixes
-        outer = [self._split_outer(line, start) for line, start in zip(lines, starts, strict=True)]
-        too_long = [self._too_long(line) for _, line, _ in outer]
-        is_copied = [
-            bool(long) or (self._is_copied(line) and not start)
-            for (_, line, _), long, start in zip(outer, too_long, starts, strict=True)
-        ]
-        hidden = [
-            None if copied else self._hide(line, attempt, start)
-            for (_, line, _), copied, start in zip(outer, is_copied, starts, strict=True)
-        ]
-        tag_free = [
-            self.config.terminology.tag_free(substituted.text if substituted else line)
-            for (_, line, _), substituted in zip(outer, hidden, strict=True)
-        ]
-        truecased = [
-            None if copied or start else self._truecase(line.text, substituted)
-            for line, substituted, copied, start in zip(tag_free, hidden, is_copied, starts, strict=True)
-        ]
-        seen = [(changed or line).text for changed, line in zip(truecased, tag_free, strict=True)]
-        texts = [
-            "" if copied or not text.strip() else self.config.task + text
-            for text, copied in zip(seen, is_copied, strict=True)
-        ]
+        read = [self._read(line, start, attempt) for line, start in zip(lines, starts, strict=True)]
+        texts = ["" if line.is_copied or not line.seen.strip() else self.config.task + line.seen for line in read]
         return [
             SegmentedLine(
-                line,
-                without_tags,
+                line.text,
+                line.tag_free,
                 split,
-                tuple(self._segments(split, tokens, start, first_line + number)),
-                (before, after),
-                is_copied[number],
-                too_long[number],
-                () if is_copied[number] else self.unseen.find(self._content(seen[number])),
-                start,
-                truecased[number],
-                hidden[number],
+                self._segments(split, tokens, line.prefix, number),
+                line.outer,
+                line.is_copied,
+                line.too_long,
+                () if line.is_copied else self.unseen.find(self._content(line.seen)),
+                line.prefix,
+                line.truecased,
+                line.hidden,
             )
-            for number, ((before, line, after), without_tags, (split, tokens), start) in enumerate(
-                zip(outer, tag_free, self._split(texts), starts, strict=True)
+            for number, (line, (split, tokens)) in enumerate(
+                zip(read, self._split(texts), strict=True), start=first_line
             )
         ]
 
     def by_sentence(self, line: SegmentedLine) -> SegmentedLine:
         """Returns a line that is split at all of its sentence ends."""
         split, tokens = self._split_text(self.config.task + (line.truecased or line.tag_free).text, max_sentences=1)
-        segments = self._segments(split, tokens, line.prefix, line.number)
-        return replace(line, split=split, segments=tuple(segments))
+        return replace(line, split=split, segments=self._segments(split, tokens, line.prefix, line.number))
 
     def substituted(self, line: SegmentedLine, text: str, attempt: int) -> SegmentedLine:
         """Segments a text that replaces a line, with the line's random streams, and its spans hidden in another way."""
         return self.segment([text], None, line.number, attempt)[0]
+
+    def _read(self, line: str, prefix: str, attempt: int) -> _ReadLine:
+        """Returns a line as the model sees it, without what stays as it is."""
+        before, text, after = self._split_outer(line, prefix)
+        too_long = self._too_long(text)
+        is_copied = bool(too_long) or (not prefix and self._is_copied(text))
+        hidden = None if is_copied else self._hide(text, attempt, prefix)
+        tag_free = self.config.terminology.tag_free(hidden.text if hidden else text)
+        truecased = None if is_copied or prefix else self._truecase(tag_free.text, hidden)
+        return _ReadLine(text, (before, after), too_long, is_copied, hidden, tag_free, truecased, prefix)
 
     def _split_outer(self, line: str, prefix: str) -> tuple[str, str, str]:
         """Splits a line into what stays before it, what is translated, and what stays after it."""
@@ -221,11 +228,16 @@ class Segmenter:
         config = self.config
         if config.case == "keep" or config.task or config.source_text is None or not may_be_changed(text):
             return None
-        cases: list[LetterCase] = [case for case in ALL_CASES if not config.source_text.has_case(case)]
         code = self.tokenizers.source.language_prefix(text)
         kept = [source for source, _ in config.terminology.terms(text)] + (hidden.words if hidden else [])
-        truecased = self.truecaser.truecase(text, cases, [(0, len(code)), *kept_spans(text, kept)])
+        truecased = self.truecaser.truecase(text, self._unseen_cases, [(0, len(code)), *kept_spans(text, kept)])
         return truecased if truecased.runs else None
+
+    @cached_property
+    def _unseen_cases(self) -> list[LetterCase]:
+        """Cases that the training text does not have."""
+        source_text = self.config.source_text
+        return [case for case in ALL_CASES if source_text is None or not source_text.has_case(case)]
 
     def _too_long(self, text: str) -> str:
         """Returns what makes a line too long to be translated; empty if nothing does."""
@@ -256,36 +268,36 @@ class Segmenter:
     def _split(self, texts: Sequence[str]) -> Iterator[tuple[SplitLine, list[list[int]]]]:
         """Yields how each text is split, and the tokens of its pieces without EOS."""
         max_tokens = self.config.max_source_tokens - 1
-        is_short = [len(text) <= MAX_TOKEN * max_tokens for text in texts]
-        encodable = [text * short for text, short in zip(texts, is_short, strict=True)]
+        longest = MAX_TOKEN * max_tokens
+        encodable = [text if len(text) <= longest else "" for text in texts]
         encoded = _encode(self.tokenizers.source, encodable)
         lengths = self.source_lengths(encodable, encoded)
-        for text, short, tokens, length in zip(texts, is_short, encoded, lengths, strict=True):
-            if not text[len(self.tokenizers.source.language_prefix(text)) :].strip():
+        whole, typical = self._max_sentences
+        for text, tokens, length in zip(texts, encoded, lengths, strict=True):
+            if not text or not self._content(text).strip():
                 yield SplitLine([]), []
-            elif short and length <= max_tokens and self._may_stay_whole(text):
+            elif (
+                len(text) <= longest
+                and length <= max_tokens
+                and (whole is None or len(self._sentence_spans(text)) <= whole)
+            ):
                 yield SplitLine([text]), [tokens]
             else:
-                yield self._split_text(text, self._typical_sentences())
+                yield self._split_text(text, typical)
 
-    def _may_stay_whole(self, text: str) -> bool:
-        """Whether a text that fits the model is translated whole: training had lines of as many sentences."""
-        mode, source_text = self._mode(), self.config.source_text
-        if mode == "none" or (mode == "auto" and source_text is None):
-            return True
-        most = 1 if mode == "sentence" or source_text is None else source_text.max_sentences
-        return len(self._sentence_spans(text)) <= most
+    @cached_property
+    def _max_sentences(self) -> tuple[int | None, int | None]:
+        """Numbers of sentences up to which a text that fits the model stays whole, and of the pieces of others.
 
-    def _typical_sentences(self) -> int | None:
-        """Returns the maximum number of sentences of the pieces of a line that is split; None is any number."""
-        mode, source_text = self._mode(), self.config.source_text
-        if mode == "none":
-            return None
-        return 1 if mode == "sentence" or source_text is None else source_text.typical_sentences
-
-    def _mode(self) -> str:
-        """Returns the kind of splitting: none for the input of a task, which is a whole text."""
-        return "none" if self.config.split == "auto" and self.config.task else self.config.split
+        None is any number. A text stays whole if training had lines of as many sentences. The input of a task is a
+        whole text.
+        """
+        config, source_text = self.config, self.config.source_text
+        if config.split == "none" or (config.split == "auto" and config.task):
+            return None, None
+        if config.split == "sentence":
+            return 1, 1
+        return (None, 1) if source_text is None else (source_text.max_sentences, source_text.typical_sentences)
 
     def _split_text(self, text: str, max_sentences: int | None) -> tuple[SplitLine, list[list[int]]]:
         """Splits a text; the task, or the prefix that the source tokenizer asks for, is repeated in each piece."""
@@ -302,18 +314,17 @@ class Segmenter:
         return split, [piece[:max_tokens] for piece in _encode(self.tokenizers.source, split.pieces)]
 
     def _segments(
-        self, split: SplitLine, tokens: Iterable[list[int]], prefix: str, line_number: int
-    ) -> Iterator[Segment]:
-        """Yields the segments of a line; the first ones begin with the sentences of the prefix."""
+        self, split: SplitLine, tokens: Sequence[list[int]], prefix: str, line_number: int
+    ) -> tuple[Segment, ...]:
+        """Returns the segments of a line; the first ones begin with the sentences of the prefix."""
         end = self.tokenizers.source.special_tokens.end
-        starts = self._prefixes(split, prefix)
-        for index, (piece, start) in enumerate(zip(tokens, starts, strict=True)):
-            yield Segment(
-                tokens=[*piece, end],
-                prefix=start,
-                limit=self._limit(len(piece) + 1 + len(start)),
-                number=line_number * SEEDS_PER_LINE + index,
-            )
+        starts = self._prefixes(split, prefix) if prefix else [()] * len(tokens)
+        return tuple(
+            [
+                Segment([*piece, end], start, self._limit(len(piece) + 1 + len(start)), number)
+                for number, (piece, start) in enumerate(zip(tokens, starts, strict=True), line_number * SEEDS_PER_LINE)
+            ]
+        )
 
     def _prefixes(self, split: SplitLine, prefix: str) -> list[Tokens]:
         """Distributes the sentences of a prefix over the pieces; returns the target tokens that each begins with."""
@@ -339,8 +350,10 @@ class Segmenter:
             texts: Source texts.
             encoded: Their tokens for the first model, if known.
         """
-        others = {id(source): source for source in self.sources if source is not self.tokenizers.source}.values()
         first = _encode(self.tokenizers.source, texts) if encoded is None else encoded
+        others = {id(source): source for source in self.sources if source is not self.tokenizers.source}.values()
+        if not others:
+            return [*map(len, first)]
         by_tokenizer = [first, *(_encode(source, texts) for source in others)]
         return [max(map(len, tokens)) for tokens in zip(*by_tokenizer, strict=True)]
 
