@@ -24,6 +24,11 @@ NO_LANGUAGES: Final = frozenset({"mis", "mul", "und", "zxx"})
 """Codes for text of several languages, of an unknown one, or of none."""
 ALIASES: Final = {"pb": "pt-BR", "zt": "zh-Hant"}
 """Codes of LibreTranslate that are not the tags of the languages they stand for."""
+CANONICAL: Final = frozenset({
+    "ar", "cs", "da", "de", "el", "en", "es", "fi", "fr", "hi", "hu", "it", "ja", "ko", "nl", "pl", "pt", "ro", "ru",
+    "sv", "tr", "uk", "vi", "zh",
+})  # fmt: skip
+"""Frequent tags in their canonical form, for which langcodes need not be loaded."""
 MAX_TAG: Final = 35
 """Number of characters of the longest tags; longer ones would fill the memory of tags seen."""
 NORWEGIAN, BOKMAL = "no", "nb"
@@ -33,6 +38,8 @@ NORWEGIAN, BOKMAL = "no", "nb"
 def parse_language(tag: str) -> str | None:
     """Returns a tag in its canonical form, e.g. `de` for `deu`, `pt-BR` for `PT_br`; None if it names no language."""
     tag = tag.strip()
+    if tag in CANONICAL:
+        return tag
     return _parse(tag) if tag.isascii() and 2 <= len(tag) <= MAX_TAG else None
 
 

@@ -2,11 +2,13 @@
 
 import random
 
+import langcodes
 import pytest
 
 from transformer.data.config import DataConfig
 from transformer.data.languages import identify_languages
 from transformer.text.languages import (
+    CANONICAL,
     Detection,
     count_letters,
     detect_language,
@@ -68,6 +70,12 @@ def test_a_suffix_that_is_rarely_a_language_must_agree_with_the_text(
 def test_tags_have_one_form(tag: str, canonical: str | None) -> None:
     """Catches two spellings of one language that are compared as different ones, and words that pass for tags."""
     assert parse_language(tag) == canonical
+
+
+def test_frequent_tags_are_those_of_langcodes() -> None:
+    """Catches a tag that is not looked up although it is none, or not the canonical one."""
+    assert all(langcodes.tag_is_valid(tag) for tag in CANONICAL)
+    assert [langcodes.standardize_tag(tag, macro=True) for tag in sorted(CANONICAL)] == sorted(CANONICAL)
 
 
 @pytest.mark.parametrize(
