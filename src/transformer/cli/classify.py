@@ -17,7 +17,7 @@ from transformer.cli.hub import obtain_model
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar, progress_bar_beside
-from transformer.cli.search import SpecialTokensOption
+from transformer.cli.search import DeviceOption, SpecialTokensOption
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
@@ -54,6 +54,7 @@ def classify(
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="with --evaluate: IDX file with the labels of the images")] = None,
     precision: PrecisionOption = "auto",
+    device: DeviceOption = "auto",
     special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
     *,
@@ -82,23 +83,21 @@ def classify(
         _check_images(arguments or [], input_path, evaluate, labels)
     else:
         _check_texts(arguments or [])
+    load = partial(
+        load_pipeline, model, "classifier", precision=precision, device=device, special_tokens=special_tokens
+    )
     if paths is not None:
         (path,), folder = paths
         encoding = ShardedEncoding(
-            "classify", model, (precision, special_tokens, chosen), invalid_choice(invalid_utf8),
-            lambda: load_pipeline(
-                model, "classifier", TextEncoder, precision=precision, special_tokens=special_tokens
-            ),
-            CHUNK,
+            "classify", model, (precision, special_tokens, device, chosen), invalid_choice(invalid_utf8),
+            lambda: load(TextEncoder), CHUNK,
             lambda encoder, lines: map(partial(_format_label, kind=chosen), lines, encoder.classify(lines)),
             lambda encoder: _no_label(chosen),
             suffix=".jsonl" if chosen == "jsonl" else ".txt",
         )  # fmt: skip
         encoding.run(sharding, path, folder)
         return
-    pipeline = load_pipeline(
-        model, "classifier", TextEncoder, ImageClassifier, precision=precision, special_tokens=special_tokens
-    )
+    pipeline = load(TextEncoder, ImageClassifier)
     if evaluate is not None:
         _evaluate(pipeline, *_predict(pipeline, evaluate, labels, invalid_utf8), as_json=as_json)
         return

@@ -3,7 +3,8 @@
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -16,7 +17,7 @@ from transformer.cli.generate import PrecisionOption
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar
-from transformer.cli.search import SpecialTokensOption
+from transformer.cli.search import DeviceOption, SpecialTokensOption
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, say, takes_verbosity
@@ -65,6 +66,7 @@ def embed(
         typer.Option(help="file of texts with the same meaning, first<TAB>second; print how often the pair is nearest"),
     ] = None,
     precision: PrecisionOption = "auto",
+    device: DeviceOption = "auto",
     special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
     *,
@@ -87,9 +89,11 @@ def embed(
     if sharding:
         unsupported = {"a text": texts, "--nearest": nearest is not None, "--evaluate": evaluate}
         (path,), folder = sharding.check([input_path], "--input FILE", output_path, unsupported)
-        _embed_shards(sharding, path, folder, model, precision, special_tokens, invalid_choice(invalid_utf8))
+        load = partial(load_encoder, model, precision, device, special_tokens=special_tokens)
+        options = precision, special_tokens, device
+        _embed_shards(sharding, path, folder, model, load, options, invalid_choice(invalid_utf8))
         return
-    encoder = load_encoder(model, precision, special_tokens=special_tokens)
+    encoder = load_encoder(model, precision, device, special_tokens=special_tokens)
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8, as_json=as_json)
         return
@@ -155,16 +159,13 @@ def _as_json(text: str | None, vector: Sequence[float] | None) -> bytes:
 
 
 def _embed_shards(
-    sharding: ShardingOptions, path: Path, folder: Path, model: Path, precision: str, special_tokens: bool,
-    invalid: "Invalid",
+    sharding: ShardingOptions, path: Path, folder: Path, model: Path, load: "Callable[[], TextEncoder]",
+    options: object, invalid: "Invalid",
 ) -> None:  # fmt: skip
     """Writes the vectors of a file in shards; the name of the joined file tells whether they are an array."""
     import numpy as np
 
     is_array = sharding.join is not None and sharding.join.suffix == ".npy"
-
-    def load() -> "TextEncoder":
-        return load_encoder(model, precision, special_tokens=special_tokens)
 
     def encode(encoder: "TextEncoder", lines: Sequence[str]) -> Iterable[bytes]:
         vectors = encoder.embed(lines)
@@ -183,7 +184,7 @@ def _embed_shards(
         job.write_results(file)
 
     encoding = ShardedEncoding(
-        "embed", model, (precision, special_tokens, is_array), invalid, load, CHUNK, encode, unreadable,
+        "embed", model, (options, is_array), invalid, load, CHUNK, encode, unreadable,
         suffix=".f32" if is_array else ".jsonl", write_joined=write_array if is_array else None,
     )  # fmt: skip
     encoding.run(sharding, path, folder)
@@ -229,7 +230,7 @@ def _evaluate(encoder: "TextEncoder", path: Path, invalid_utf8: str, *, as_json:
     report_truncated(encoder)
 
 
-def load_encoder(model: Path, precision: str, *, special_tokens: bool) -> "TextEncoder":
+def load_encoder(model: Path, precision: str, device: str, *, special_tokens: bool) -> "TextEncoder":
     """Loads a text encoder.
 
     Raises:
@@ -237,7 +238,9 @@ def load_encoder(model: Path, precision: str, *, special_tokens: bool) -> "TextE
     """
     from transformer.pipelines.classification import TextEncoder  # loads torch
 
-    return load_pipeline(model, "text encoder", TextEncoder, precision=precision, special_tokens=special_tokens)
+    return load_pipeline(
+        model, "text encoder", TextEncoder, precision=precision, device=device, special_tokens=special_tokens
+    )
 
 
 def read_texts(path: Path | None, invalid_utf8: str) -> list[str]:

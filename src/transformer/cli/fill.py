@@ -9,7 +9,7 @@ import typer
 from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.embed import load_encoder
 from transformer.cli.generate import PrecisionOption
-from transformer.cli.search import SpecialTokensOption
+from transformer.cli.search import DeviceOption, SpecialTokensOption
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import printable
@@ -27,6 +27,7 @@ def fill(
     ] = None,
     as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
+    device: DeviceOption = "auto",
     special_tokens: SpecialTokensOption = False,
 ) -> None:
     """Predict the words behind [MASK], each with its probability. The masks of several texts are numbered on.
@@ -38,7 +39,7 @@ def fill(
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
     for text in texts:
         check_utf8(text, "the text")
-    encoder = load_encoder(model, precision, special_tokens=special_tokens)
+    encoder = load_encoder(model, precision, device, special_tokens=special_tokens)
     masks = chain.from_iterable(encoder.fill(text, top) for text in texts)
     for number, guesses in enumerate(masks, start=1):
         if chosen == "jsonl":

@@ -13,7 +13,7 @@ from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar_beside
-from transformer.cli.search import SpecialTokensOption, takes_search
+from transformer.cli.search import DeviceOption, SpecialTokensOption, takes_search
 from transformer.cli.translate import InvalidOption, ModelArgument, NBestOption, OutputOption, invalid_choice
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.errors import ConfigError
@@ -45,6 +45,7 @@ def generate(
     ] = None,
     as_json: JsonOption = False,
     precision: PrecisionOption = "auto",
+    device: DeviceOption = "auto",
     special_tokens: SpecialTokensOption = False,
     invalid_utf8: InvalidOption = "error",
     *,
@@ -68,7 +69,7 @@ def generate(
     check_files([input_path], [output_path])
     max_tokens = search.max_tokens or MAX_TOKENS
     search = replace(search, n_best=n_best) if n_best is not None else search
-    generator = _load_generator(model, precision, search, special_tokens=special_tokens)
+    generator = _load_generator(model, precision, device, search, special_tokens=special_tokens)
     with open_output(output_path) as sink:
         if prompt is not None and chosen == "text" and generator.search.beam == 1:
             pieces = generator.stream(prompt, max_tokens=max_tokens)
@@ -91,12 +92,13 @@ def generate(
                 done(1)
 
 
-def _load_generator(model: Path, precision: str, search: Search, *, special_tokens: bool) -> "Generator":
+def _load_generator(model: Path, precision: str, device: str, search: Search, *, special_tokens: bool) -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
     generator = load_pipeline(
-        model, "language model", Generator, precision=precision, search=search, special_tokens=special_tokens
-    )
+        model, "language model", Generator, precision=precision, device=device, search=search,
+        special_tokens=special_tokens,
+    )  # fmt: skip
     say(generator.description)
     return generator
 

@@ -16,6 +16,7 @@ def load_pipeline(
     name: str,
     *wanted: type[Pipeline],
     precision: str = "auto",
+    device: str = "auto",
     search: Search = GREEDY,
     special_tokens: bool = False,
 ) -> Pipeline:
@@ -26,6 +27,7 @@ def load_pipeline(
         name: Kind of model for messages, e.g. "language model".
         wanted: Classes of the pipeline.
         precision: Precision of the weights, as in `load`.
+        device: Device, as in `load`.
         search: Options of the search; the default is greedy.
         special_tokens: Whether the names of special tokens in texts are these tokens.
 
@@ -38,7 +40,7 @@ def load_pipeline(
     obtain_model(model)
     retain_heap()
     note_missing_kernels()
-    pipeline = load(model, precision=precision, search=search, special_tokens=special_tokens)
+    pipeline = load(model, precision=precision, device=device, search=search, special_tokens=special_tokens)
     if not isinstance(pipeline, wanted):
         raise ConfigError(f"{model} is not a {name}; see `transformer info {model}` for its task")
     return pipeline

@@ -14,7 +14,7 @@ from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
 from transformer.cli.perplexity_shards import TokenWindows, perplexity_in_shards
 from transformer.cli.progress import progress_bar
-from transformer.cli.search import SpecialTokensOption
+from transformer.cli.search import DeviceOption, SpecialTokensOption
 from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import prompt_on_terminal, takes_verbosity
@@ -45,6 +45,7 @@ def perplexity(
         Literal["float32", "bf16", "int8"],
         typer.Option(help="precision of the weights; float32 is exact, the others are faster"),
     ] = "float32",
+    device: DeviceOption = "auto",
     special_tokens: SpecialTokensOption = False,
     as_json: JsonObjectOption = False,
     invalid_utf8: InvalidOption = "error",
@@ -64,8 +65,8 @@ def perplexity(
     invalid = invalid_choice(invalid_utf8)
     if sharding:
         (path,), folder = sharding.check([input_path], "--input FILE", output_path, {"a text": texts})
-        options = precision, special_tokens
-        load = partial(_load, model, precision, special_tokens=special_tokens)
+        options = precision, special_tokens, device
+        load = partial(_load, model, precision, device, special_tokens=special_tokens)
         windows = TokenWindows(path, folder, window, invalid, load)
         _print(perplexity_in_shards(sharding, windows, model, options), as_json=as_json)
         return
@@ -73,7 +74,7 @@ def perplexity(
         raise ConfigError("--output has no effect without --shards; leave it out")
     lines = argument_lines(texts, input_path)
     check_files([input_path])
-    generator = _load(model, precision, special_tokens=special_tokens)
+    generator = _load(model, precision, device, special_tokens=special_tokens)
     content = _read(input_path, invalid) if lines is None else "\n".join(lines)
     window = window or generator.default_window(generator.count_tokens(content))
     with progress_bar("tokens") as done:
@@ -81,10 +82,12 @@ def perplexity(
     _print(result, as_json=as_json)
 
 
-def _load(model: Path, precision: str, *, special_tokens: bool) -> "Generator":
+def _load(model: Path, precision: str, device: str, *, special_tokens: bool) -> "Generator":
     from transformer.pipelines.text_generation import Generator  # loads torch
 
-    return load_pipeline(model, "language model", Generator, precision=precision, special_tokens=special_tokens)
+    return load_pipeline(
+        model, "language model", Generator, precision=precision, device=device, special_tokens=special_tokens
+    )
 
 
 def _print(result: "Perplexity", *, as_json: bool) -> None:

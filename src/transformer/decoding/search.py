@@ -130,12 +130,19 @@ def search_all(
     *,
     batch_tokens: int = 4096,
     refill_below: float = 0.0,
+    device: torch.device | None = None,
     special_tokens: SpecialTokenIds = DEFAULT_SPECIAL_TOKENS,
 ) -> list[list[Hypothesis]]:
-    """Same as `search_each`, but returns the results in the order of the requests; the model is on the CPU."""
+    """Same as `search_each`, but returns the results in the order of the requests."""
     results = dict(
         search_each(
-            model, requests, search, batch_tokens=batch_tokens, refill_below=refill_below, special_tokens=special_tokens
+            model,
+            requests,
+            search,
+            batch_tokens=batch_tokens,
+            refill_below=refill_below,
+            device=device,
+            special_tokens=special_tokens,
         )
     )
     return [results[index] for index in range(len(requests))]

@@ -101,8 +101,8 @@ def load(
             its source, for speed.
         rerank: Model of the other direction. The hypotheses of a beam are ranked by its score as well, with the weight
             `Search.rerank_weight`, see `Reranker`.
-        device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one, the model translates, and no option requires
-            a CPU (int8, a shortlist, several workers). Models that do not translate use the CPU.
+        device: "cpu", "cuda" or "auto". "auto" is a GPU if there is one and no option requires a CPU (int8, a
+            shortlist, several workers).
         special_tokens: Whether the names of special tokens in texts, e.g. `<extra_id_0>`, are these tokens. Texts of
             strangers must not be read so. Special tokens in `task` are always read.
         **options: Further options of a translator, see `TranslatorConfig`: `terminology` (deprecated name: `lexicon`),
@@ -129,9 +129,7 @@ def load(
                 f"a {bundle.family} model does not translate; leave out terminology, task, ensemble, shortlist, rerank "
                 f"and deterministic, and see `transformer info {path}`"
             )
-        if device == "cuda":
-            raise ConfigError(f"device='cuda', but a {bundle.family} model only runs on the CPU; leave it out")
-        return _load_pipeline(bundle, precision, search)
+        return _load_pipeline(bundle, precision, device, search)
     needs_cpu = precision == "int8" or bundle.precision != "float32" or shortlist is not None or config.workers > 1
     plan = choose_device_plan("cpu" if device == "auto" and needs_cpu else device, precision)
     if plan.is_gpu and (shortlist is not None or config.workers > 1):
@@ -240,7 +238,9 @@ def _read_text_model(path: Path, packed_in: Precision | None, *, special_tokens:
     return replace(bundle, text=bundle.tokenizers.reading_special_tokens()) if special_tokens else bundle
 
 
-def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator | TextEncoder | ImageClassifier":
+def _load_pipeline(
+    bundle: Bundle, precision: str, device: str, search: Search
+) -> "Generator | TextEncoder | ImageClassifier":
     """Returns the pipeline of a model that does not translate.
 
     With `precision="auto"`, a text encoder computes in bf16, because int8 changes its vectors more. The lowest cosine
@@ -251,7 +251,9 @@ def _load_pipeline(bundle: Bundle, precision: str, search: Search) -> "Generator
     from transformer.pipelines.text_generation import Generator
 
     config = bundle.config
-    plan = choose_device_plan("cpu", precision, "bf16" if isinstance(config, EncoderConfig) else "int8")
+    needs_cpu = precision == "int8" or bundle.precision != "float32"
+    fastest = "bf16" if isinstance(config, EncoderConfig) else "int8"
+    plan = choose_device_plan("cpu" if device == "auto" and needs_cpu else device, precision, fastest)
     plan.prepare(bundle)
     if isinstance(config, EncoderConfig):
         pipeline = TextEncoder(cast("Bert", bundle.model), bundle.tokenizers.source, config)

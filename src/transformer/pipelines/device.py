@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+from torch import nn
 
 from transformer.bundle import Bundle
 from transformer.errors import BundleError, ConfigError
 from transformer.inference.cpu import choose_precision, describe_precision, pack
 from transformer.kernels import Precision, triton_module
 from transformer.runtime.threads import check_gpu
+from transformer.transformer import Transformer
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 GPU_DTYPES: Final = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -50,7 +52,7 @@ class DevicePlan:
                 "that it was made from, or choose device='cpu'"
             )
         bundle.model.to(self.device, GPU_DTYPES[self.precision])
-        if triton_module() is not None:
+        if isinstance(bundle.model, Transformer) and triton_module() is not None:
             from transformer.inference.gpu import fuse  # loads triton
 
             fuse(bundle.model)
@@ -88,3 +90,8 @@ def choose_device_plan(device: str = "auto", precision: str = "auto", fastest: P
     if chosen == "int8":
         raise ConfigError("precision='int8' only runs on CPUs; choose 'bf16' or 'float32' on a GPU, or device='cpu'")
     return DevicePlan(torch.device("cuda", torch.cuda.current_device()), chosen)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Returns the device of a model. Packed models may have no parameters and are on the CPU."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

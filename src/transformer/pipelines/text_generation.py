@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from transformer.decoding import GREEDY, Hypothesis, Request, Search, search_all, stream_tokens
 from transformer.errors import ConfigError, DataError
 from transformer.models.language_model import LanguageModel
+from transformer.pipelines.device import device_of
 from transformer.pipelines.texts import texts_of
 from transformer.runtime.threads import prepare_threads
 from transformer.tokenizers.base import Tokenizer
@@ -115,8 +116,8 @@ class Generator:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model. Packed models have no parameters and are on the CPU."""
-        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+        """Device of the model."""
+        return device_of(self.model)
 
     def generate(self, prompts: Sequence[str], *, max_tokens: int = 200) -> list[list[Continuation]]:
         """Returns up to `Search.n_best` continuations of each prompt, best first.
@@ -156,7 +157,7 @@ class Generator:
                 start += 1
                 continue
             requests = [self._request(encoded[i], max_tokens, i * SEEDS_PER_PROMPT) for i in range(start, end)]
-            results = search_all(self.model, requests, self.search, special_tokens=self.tokenizer.special_tokens)
+            results = self._search(requests, self.search)
             for tokens, hypotheses in zip(encoded[start:end], results, strict=True):
                 yield [self._continuation(tokens, hypothesis) for hypothesis in hypotheses]
             start = end
@@ -343,7 +344,7 @@ class Generator:
         prompt, n_prompt, score = list(tokens), len(tokens), 0.0
         for request in self._chunk_requests(tokens, max_tokens, number):
             search = replace(self.search, n_best=1)
-            ((best,),) = search_all(self.model, [request], search, special_tokens=self.tokenizer.special_tokens)
+            ((best,),) = self._search([request], search)
             tokens += best.tokens
             score += best.score
             if best.finished:
@@ -351,6 +352,10 @@ class Generator:
                     prompt, Hypothesis(tokens[n_prompt:], score, finished=True, ranking_score=score)
                 )
         return self._continuation(prompt, Hypothesis(tokens[n_prompt:], score, finished=False, ranking_score=score))
+
+    def _search(self, requests: Sequence[Request], search: Search) -> list[list[Hypothesis]]:
+        special_tokens = self.tokenizer.special_tokens
+        return search_all(self.model, requests, search, device=self.device, special_tokens=special_tokens)
 
     def _continuation(self, prompt: Sequence[int], hypothesis: Hypothesis) -> Continuation:
         return Continuation(

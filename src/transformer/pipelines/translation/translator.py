@@ -11,6 +11,7 @@ import torch
 from transformer.decoding import Search, SharedModels, Shortlist, keep_tokens, make_retokenizer
 from transformer.documents.formats import format_of
 from transformer.errors import ConfigError
+from transformer.pipelines.device import device_of
 from transformer.pipelines.texts import texts_of
 from transformer.pipelines.translation import documents
 from transformer.pipelines.translation.checks import CheckedLine
@@ -339,8 +340,8 @@ class Translator:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model. Packed models have no parameters and are on the CPU."""
-        return next((parameter.device for parameter in self.model.parameters()), torch.device("cpu"))
+        """Device of the model."""
+        return device_of(self.model)
 
     @property
     def search(self) -> Search:

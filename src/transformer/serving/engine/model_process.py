@@ -71,8 +71,8 @@ def _load(stream: socket.socket, settings: Settings) -> Any:
         facts = describe(settings["path"])
         translates = facts["kind"] == "encoder-decoder"
         options: dict[str, Any] = {"deterministic": True} if settings["deterministic"] and translates else {}
-        device = settings["device"] if translates else "auto"
-        pipeline = load(Path(settings["path"]), workers=1, precision=settings["precision"], device=device, **options)
+        options |= {name: settings[name] for name in ("precision", "device")}
+        pipeline = load(Path(settings["path"]), workers=1, **options)
     except Exception as error:
         _send_problem(stream, error, settings["path"])
         return None
