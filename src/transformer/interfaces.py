@@ -38,6 +38,10 @@ class Batch(Protocol):
         """Returns the same batch on another device."""
         ...
 
+    def pin_memory(self) -> "Batch":
+        """Returns the same batch in page-locked memory, from which a GPU copies while the CPU continues."""
+        ...
+
 
 @dataclass(frozen=True)
 class ExampleGroup:

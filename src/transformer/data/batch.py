@@ -1,14 +1,35 @@
 """The micro-batch of each task: padded tensors."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+T = TypeVar("T")
+
+
+class TensorBatch:
+    """Base class of micro-batches: operations on all of their tensors."""
+
+    def to(self: T, device: torch.device) -> T:
+        """Returns the batch on another device; from pinned memory, a GPU copies it while the CPU continues."""
+        return _convert(self, lambda tensor: tensor.to(device, non_blocking=device.type != "cpu"))
+
+    def pin_memory(self: T) -> T:
+        """Returns the batch in page-locked memory."""
+        return _convert(self, Tensor.pin_memory)
+
+
+def _convert(batch: T, convert: Callable[[Tensor], Tensor]) -> T:
+    fields = {name: convert(field) for name, field in vars(batch).items() if isinstance(field, Tensor)}
+    return replace(cast(Any, batch), **fields)
+
 
 @dataclass(frozen=True)
-class PairBatch:
+class PairBatch(TensorBatch):
     """Padded sentence pairs: the batch of every encoder-decoder model.
 
     Attributes:
@@ -23,14 +44,9 @@ class PairBatch:
     labels: Int[Tensor, "B T"]
     scored_tokens: int
 
-    def to(self, device: torch.device) -> "PairBatch":
-        """Returns the batch on another device."""
-        src, tgt, labels = (tensor.to(device) for tensor in (self.src, self.tgt, self.labels))
-        return PairBatch(src, tgt, labels, self.scored_tokens)
-
 
 @dataclass(frozen=True)
-class WindowBatch:
+class WindowBatch(TensorBatch):
     """Windows of running text, all of the same length.
 
     Attributes:
@@ -41,13 +57,9 @@ class WindowBatch:
     tokens: Int[Tensor, "B T"]
     scored_tokens: int
 
-    def to(self, device: torch.device) -> "WindowBatch":
-        """Returns the batch on another device."""
-        return WindowBatch(self.tokens.to(device), self.scored_tokens)
-
 
 @dataclass(frozen=True)
-class TextBatch:
+class TextBatch(TensorBatch):
     """Labelled texts with special tokens, padded.
 
     Attributes:
@@ -65,13 +77,9 @@ class TextBatch:
         """Number of texts."""
         return len(self.labels)
 
-    def to(self, device: torch.device) -> "TextBatch":
-        """Returns the batch on another device."""
-        return TextBatch(self.tokens.to(device), self.mask.to(device), self.labels.to(device))
-
 
 @dataclass(frozen=True)
-class NeighbourBatch:
+class NeighbourBatch(TensorBatch):
     """Positive pairs: texts with the same meaning; row i of one side belongs to row i of the other.
 
     Attributes:
@@ -91,13 +99,9 @@ class NeighbourBatch:
         """Number of pairs."""
         return len(self.first)
 
-    def to(self, device: torch.device) -> "NeighbourBatch":
-        """Returns the batch on another device."""
-        return NeighbourBatch(*(x.to(device) for x in (self.first, self.first_mask, self.second, self.second_mask)))
-
 
 @dataclass(frozen=True)
-class ImageBatch:
+class ImageBatch(TensorBatch):
     """Labelled images.
 
     Attributes:
@@ -112,7 +116,3 @@ class ImageBatch:
     def scored_tokens(self) -> int:
         """Number of images."""
         return len(self.labels)
-
-    def to(self, device: torch.device) -> "ImageBatch":
-        """Returns the batch on another device."""
-        return ImageBatch(self.images.to(device), self.labels.to(device))

@@ -77,7 +77,8 @@ def train(
         TrainingError: A loss or a gradient is not finite more often than the recipe permits, or a whole epoch has no
             token to score.
     """
-    prepare = partial(prepare_batch, dataset, state.context, settings.accumulation)
+    pin_memory = state.backend.device.type == "cuda"
+    prepare = partial(prepare_batch, dataset, state.context, settings.accumulation, pin_memory=pin_memory)
     stage = -1
     while (following := current_stage(stages, progress, settings)) != stage:
         is_entered, stage = stage >= 0 or not progress.step, following

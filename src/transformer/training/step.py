@@ -8,20 +8,23 @@ from itertools import chain
 from typing import Final
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from transformer.errors import NonFiniteError
 from transformer.interfaces import Batch
 from transformer.kernels.elementwise import sum_of_squares
 from transformer.kernels.gemm import supports_tensors
 from transformer.training.backend import CPU_FLOAT32, Backend
-from transformer.training.distributed.data_parallel import full_tensor, local_tensor, no_gradient_sync
+from transformer.training.distributed.data_parallel import full_tensor, is_sharded, local_tensor, no_gradient_sync
 from transformer.training.distributed.process_group import SINGLE_PROCESS, DistributedContext
 from transformer.training.monitoring.layer_stats import BlockStats, LayerStats
 from transformer.training.rng import reseed
 
 GRAD_SCALE: Final = "grad_scale"
 """Attribute of torch's fused optimizers that holds the divisor of gradients."""
+FOUND_INF: Final = "found_inf"
+"""Attribute of torch's fused optimizers by which they skip an update: 1 if a value is not finite, otherwise 0."""
 
 
 @dataclass
@@ -106,35 +109,74 @@ def train_step(
     count = int(state.context.all_reduce_sum(sum(batch.scored_tokens for batch in counted))[0])
     if not count:
         return None
-    loss_sum, nll_sum = state.context.all_reduce_sum(*_backward(state, micro_batches, len(counted), count))
+    sums = state.context.all_reduce_tensor(_backward(state, micro_batches, len(counted), count))
     for parameter, rows in state.kept_rows.items():
         if parameter.grad is not None:
             parameter.grad[rows] = 0
     has_stats = state.layer_stats_every and (state.step + 1) % state.layer_stats_every == 0
     layer_stats = LayerStats(state.objective) if has_stats else None
     norm = _gradient_norm(state.optimizer)
-    gradient_norm = norm.item()
-    if not (math.isfinite(loss_sum) and math.isfinite(gradient_norm)):
-        problem = _describe_nonfinite(state.objective, loss_sum / count, gradient_norm)
-        state.optimizer.zero_grad()
-        raise NonFiniteError(problem)
-    if clip_norm and gradient_norm > clip_norm:
-        _clip_gradient(state, norm, clip_norm)
+    metrics = torch.cat([norm.double().view(1), sums])  # read at once, because each reading waits for the GPU
     for group in state.optimizer.param_groups:
         group["lr"] = learning_rate
-    try:
-        state.optimizer.step()
-    finally:
-        state.optimizer.__dict__.pop(GRAD_SCALE, None)
+    if is_update_queued(state):
+        _queue_update(state.optimizer, metrics, norm, clip_norm)
+        gradient_norm, loss_sum, nll_sum = metrics.tolist()
+        _check_finite(state, loss_sum / count, gradient_norm)
+    else:
+        gradient_norm, loss_sum, nll_sum = metrics.tolist()
+        _check_finite(state, loss_sum / count, gradient_norm)
+        if clip_norm and gradient_norm > clip_norm:
+            _clip_gradient(state, norm, clip_norm)
+        _update(state.optimizer)
     state.optimizer.zero_grad()
     state.step += 1
     blocks = layer_stats.block_stats() if layer_stats else {}
     return StepResult(loss_sum / count, nll_sum / count, count, gradient_norm, blocks)
 
 
-def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: int, count: int) -> tuple[float, float]:
+def is_update_queued(state: TrainingState) -> bool:
+    """Whether the update is queued before the loss is read, so that a GPU need not wait for the CPU in between."""
+    return state.backend.device.type != "cpu" and _is_fused(state.optimizer)
+
+
+def _is_fused(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer can scale gradients itself, which it cannot if parameters are sharded."""
+    return bool(optimizer.defaults.get("fused")) and not is_sharded(optimizer.param_groups[0]["params"][0])
+
+
+def _queue_update(optimizer: torch.optim.Optimizer, metrics: Tensor, norm: Tensor, clip_norm: float) -> None:
+    """Clips and updates on the device, without reading a value; skips the update if loss or norm is not finite."""
+    if clip_norm:
+        setattr(optimizer, GRAD_SCALE, (norm / clip_norm).clamp(min=1))
+    setattr(optimizer, FOUND_INF, (~metrics[:2].isfinite().all()).float())
+    _update(optimizer)
+
+
+def _update(optimizer: torch.optim.Optimizer) -> None:
+    try:
+        optimizer.step()
+    finally:
+        for name in (GRAD_SCALE, FOUND_INF):
+            optimizer.__dict__.pop(name, None)
+
+
+def _check_finite(state: TrainingState, loss: float, gradient_norm: float) -> None:
+    """Discards the gradient of a batch whose loss or gradient is not finite.
+
+    Raises:
+        NonFiniteError: One of them is not.
+    """
+    if math.isfinite(loss) and math.isfinite(gradient_norm):
+        return
+    problem = _describe_nonfinite(state.objective, loss, gradient_norm)
+    state.optimizer.zero_grad()
+    raise NonFiniteError(problem)
+
+
+def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: int, count: int) -> Float[Tensor, " 2"]:
     """Accumulates the gradient of the mean loss; returns this rank's sums of the smoothed and the unsmoothed loss."""
-    loss_sum = nll_sum = 0.0
+    sums = torch.zeros(2, dtype=torch.float64, device=state.backend.device)
     for index, batch in enumerate(micro_batches):
         weight = state.context.size if index < n_counted else 0  # gradients are averaged over ranks, not summed
         reseed(state.seed, state.step, state.context.rank + index * state.context.size)
@@ -144,9 +186,8 @@ def _backward(state: TrainingState, micro_batches: Sequence[Batch], n_counted: i
                 result = state.objective(batch.to(state.backend.device))
             (result.loss_sum * weight / count).backward()
         if weight:
-            loss_sum += result.loss_sum.item()
-            nll_sum += result.metrics["nll_sum"].item()
-    return loss_sum, nll_sum
+            sums += torch.stack([result.loss_sum.detach(), result.metrics["nll_sum"].detach()])
+    return sums
 
 
 def _gradient_norm(optimizer: torch.optim.Optimizer) -> torch.Tensor:
@@ -159,7 +200,7 @@ def _gradient_norm(optimizer: torch.optim.Optimizer) -> torch.Tensor:
 
 def _clip_gradient(state: TrainingState, norm: torch.Tensor, clip_norm: float) -> None:
     """Scales the gradient to `clip_norm`; a fused optimizer does it itself while it reads the gradient."""
-    if state.context.size == 1 and state.optimizer.defaults.get("fused"):
+    if state.context.size == 1 and _is_fused(state.optimizer):
         setattr(state.optimizer, GRAD_SCALE, norm / clip_norm)
     else:
         nn.utils.clip_grads_with_norm_(list(state.objective.parameters()), clip_norm, norm)

@@ -67,15 +67,22 @@ def in_epoch(dataset: Dataset, epoch: int) -> Dataset:
 
 
 def prepare_batch(
-    dataset: Dataset, context: DistributedContext, accumulation: int, batch_plan: BatchPlan
+    dataset: Dataset,
+    context: DistributedContext,
+    accumulation: int,
+    batch_plan: BatchPlan,
+    *,
+    pin_memory: bool = False,
 ) -> PreparedBatch:
-    """Reads the micro-batches of this rank."""
+    """Reads the micro-batches of this rank, for a GPU into page-locked memory."""
     dataset = in_epoch(dataset, batch_plan.epoch)
     micro_batch_ids = split_micro(batch_plan.ids, accumulation)
     rank_ids = context.items_of_rank(micro_batch_ids)
     has_all = len(rank_ids) == context.max_items_per_rank(len(micro_batch_ids))
     read_ids = rank_ids if has_all else [*rank_ids, micro_batch_ids[0][:1]]
     micro_batches = [dataset.fetch(micro_batch) for micro_batch in read_ids]
+    if pin_memory:
+        micro_batches = [batch.pin_memory() for batch in micro_batches]
     return PreparedBatch(batch_plan.ids, micro_batches, has_all, batch_plan.after)
 
 

@@ -51,7 +51,7 @@ def distribute_model(objective: nn.Module, model: nn.Module, context: Distribute
         model: Model inside the objective.
         context: The ranks of the run.
     """
-    if context.size == 1:
+    if context.size == 1 and context.strategy == "ddp":
         return DistributedModel(objective, model, model)
     if context.strategy == "ddp":
         device_ids = [context.device] if context.device.type == "cuda" else None
@@ -93,6 +93,11 @@ def no_gradient_sync(objective: nn.Module) -> AbstractContextManager[object]:
 def full_tensor(tensor: Tensor) -> Tensor:
     """Gathers a sharded tensor; all ranks must call it. Other tensors are returned unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is divided among the ranks."""
+    return isinstance(tensor, DTensor)
 
 
 def local_tensor(tensor: Tensor) -> Tensor:

@@ -72,6 +72,12 @@ class DistributedContext:
             return [float(value) for value in values]
         return self._all_reduce(values, dist.ReduceOp.SUM)
 
+    def all_reduce_tensor(self, values: Tensor) -> Tensor:
+        """Sums a tensor on the device over all ranks in place, without waiting for a GPU; returns it."""
+        if self.size > 1:
+            dist.all_reduce(values)
+        return values
+
     def all_reduce_max(self, value: int) -> int:
         """Returns the maximum of a value over all ranks."""
         return value if self.size == 1 else int(self._all_reduce((value,), dist.ReduceOp.MAX)[0])

@@ -1,6 +1,7 @@
 """Objective of translation: teacher forcing with label smoothing."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -60,14 +61,16 @@ class TranslationObjective(nn.Module):
         # Padding is at the end of a row, so the causal mask already hides it from scored positions.
         tgt_mask = causal_mask(tgt.size(1), tgt.device)
         hidden = self.model.decode(self.model.encode(src, src_mask), src_mask, tgt, tgt_mask)
-        side_by_side = hidden.unflatten(0, (-1, passes)).transpose(1, 2)
-        scored = batch.labels != self.pad_ids[1]
+        side_by_side = hidden.unflatten(0, (-1, passes)).transpose(1, 2).flatten(0, 1)
+        labels = batch.labels.flatten()
+        # A boolean index, whose size is unknown before, would wait for the GPU.
+        scored = torch.nonzero_static(labels != self.pad_ids[1], size=batch.scored_tokens)[:, 0]
         projection = self.model.projection_layer.proj
         loss_sum, nll_sum = smoothed_cross_entropy(
             side_by_side[scored].flatten(0, 1),
             projection.weight,
             projection.bias,
-            batch.labels[scored].repeat_interleave(passes),
+            labels[scored].repeat_interleave(passes),
             self.label_smoothing,
             self.r_drop if passes == 2 else 0.0,
         )

@@ -71,12 +71,13 @@ def update_ema(optimizer: torch.optim.Optimizer, decay: float, step: int) -> Non
     Source: Polyak and Juditsky 1992; the growing decay is that of TensorFlow's ExponentialMovingAverage.
     """
     weight = 1 - min(decay, (1 + step) / (10 + step))
-    for parameter in _parameters(optimizer):
-        state = optimizer.state[parameter]
-        if EMA_KEY in state:
-            state[EMA_KEY].lerp_(parameter, weight)
-        else:
-            state[EMA_KEY] = parameter.detach().clone()
+    parameters = _parameters(optimizer)
+    for parameter in parameters:
+        if EMA_KEY not in optimizer.state[parameter]:
+            optimizer.state[parameter][EMA_KEY] = parameter.detach().clone()
+    averages = [optimizer.state[parameter][EMA_KEY] for parameter in parameters]
+    # A few kernels for all parameters on a GPU
+    torch._foreach_lerp_(averages, parameters, weight)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
 @contextmanager
