@@ -19,7 +19,11 @@ WITHOUT_KERNELS := tests/unit/inference tests/unit/pipelines/translation/test_qu
 	tests/unit/decoding/test_shortlist.py
 SLOWER_SETS := 'from transformer.kernels.library import supported_sets; print(*supported_sets()[1:])'
 
-.PHONY: demo docs check fast test soak interop dist lint format install develop clean
+# Scripts of `make gpu-1` to `gpu-4` in benchmarks/gpu.
+GPU_SCRIPTS := training_step full_batches whole_run inference
+GPU_PYTHON ?= $(BIN)/python
+
+.PHONY: demo docs check fast test soak interop gpu-1 gpu-2 gpu-3 gpu-4 dist lint format install develop clean
 
 demo: install
 	$(BIN)/transformer demo
@@ -53,6 +57,11 @@ soak: develop
 interop: develop
 	$(PIP) --no-build-isolation --editable '.[interop]'
 	$(PYTEST) -m interop --durations=0
+
+# Measurements on a GPU, each in less than eight minutes; the same command continues. Without a GPU they run in small.
+# GPU_PYTHON=python3 takes the packages of another Python, GPU_OPTIONS="--out FOLDER" writes elsewhere.
+gpu-1 gpu-2 gpu-3 gpu-4: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),develop)
+	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu/$(word $(subst gpu-,,$@),$(GPU_SCRIPTS)).py $(GPU_OPTIONS)
 
 # Wheels and source distributions of the program, with its documentation, and of the models: dist/.
 dist: docs

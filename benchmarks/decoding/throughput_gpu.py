@@ -10,7 +10,7 @@ generate the same tokens on 99 % of the lines there.
 copy measured in the same run, or the products at the rate of a large one, whichever is longer.
 
 Usage: python benchmarks/decoding/throughput_gpu.py [--sizes base,big] [--batches 1,8,64,256] [--rounds 3] [--static]
-       [--out FILE]
+       [--device cuda] [--out FILE]
 """
 
 import argparse
@@ -42,6 +42,7 @@ HERE = Path(__file__).parent / "engines"
 SIZES = {
     "base": {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8},
     "big": {"N": 6, "d_model": 1024, "d_ff": 4096, "h": 16},
+    "tiny": {"N": 1, "d_model": 32, "d_ff": 64, "h": 2},  # tries the program on a CPU
 }
 VOCABULARY, POSITIONS, SOURCE_TOKENS, TARGET_TOKENS = 32000, 512, 28, 32
 LEAST_SENTENCES, AGREEMENT = 8, 0.99
@@ -85,31 +86,45 @@ def cases(batches: list[int]) -> list[dict[str, Any]]:
     return [{"beam": beam, "batch": batch, **common} for beam in (1, 4) for batch in batches]
 
 
+def release() -> None:
+    """Frees the memory of models that are no longer used."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def wait() -> None:
+    """Waits until the GPU has done what was queued, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def timed(engine: Engine, lines: list[list[int]], case: dict[str, Any]) -> tuple[float, list[list[int]]]:
     """Seconds, and the tokens."""
-    torch.cuda.synchronize()
+    wait()
     begun = time.perf_counter()
     tokens = engine.translate(lines, case)
-    torch.cuda.synchronize()
+    wait()
     return time.perf_counter() - begun, tokens
 
 
-def rates() -> tuple[float, float]:
+def rates(device: str) -> tuple[float, float]:
     """Bytes a second of a copy, read and written, and operations a second of a large product in bfloat16."""
-    x = torch.randn(2**28, device="cuda", dtype=torch.bfloat16)
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    width, elements = (8192, 2**28) if device == "cuda" else (64, 2**12)
+    x = torch.randn(elements, device=device, dtype=torch.bfloat16)
+    a, b = (torch.randn(width, width, device=device, dtype=torch.bfloat16) for _ in range(2))
     seconds = {}
     for name, call in (("copy", lambda: x.clone()), ("product", lambda: a @ b)):
         call()
         times = []
         for _ in range(7):
-            torch.cuda.synchronize()
+            wait()
             begun = time.perf_counter()
             call()
-            torch.cuda.synchronize()
+            wait()
             times.append(time.perf_counter() - begun)
         seconds[name] = statistics.median(times)
-    return 2 * x.nbytes / seconds["copy"], 2 * 8192**3 / seconds["product"]
+    return 2 * x.nbytes / seconds["copy"], 2 * width**3 / seconds["product"]
 
 
 def seconds_of_steps(sizes: dict[str, Any], case: dict[str, Any], copied: float, multiplied: float) -> float:
@@ -128,7 +143,13 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
     """The figures of a size."""
     path = folder / f"{name}.safetensors"
     sizes = weights(name, path)
-    order = {"weights": str(path), "sizes": sizes, "device": "cuda", "workers": 1, "threads": 8}
+    order = {
+        "weights": str(path),
+        "sizes": sizes,
+        "device": arguments.device,
+        "workers": 1,
+        "threads": 8 if arguments.device == "cuda" else 1,
+    }
     wanted = cases([int(batch) for batch in arguments.batches.split(",")])
     lines = sources(max(LEAST_SENTENCES, *(case["batch"] for case in wanted)))
     same = agreement(order, lines)
@@ -140,7 +161,7 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str,
         engines["transformers, static and compiled"] = Marian(
             order | {"precision": "bf16", "options": {"cache_implementation": "static"}}
         )
-    copied, multiplied = rates()
+    copied, multiplied = rates(arguments.device)
     seconds: dict[str, dict[str, list[float]]] = {}
     tokens: dict[tuple[str, str], list[list[int]]] = {}
     for number in range(arguments.rounds + 1):
@@ -184,8 +205,7 @@ def agreement(order: dict[str, Any], lines: list[list[int]]) -> dict[str, float]
         case = {"beam": beam, "batch": 64, "fixed": True, "limit": TARGET_TOKENS, "by_tokens": False}
         outcome[f"beam {beam}"] = share(*(engine.translate(lines[:128], case) for engine in engines))
     del engines
-    gc.collect()
-    torch.cuda.empty_cache()
+    release()
     return outcome
 
 
@@ -193,6 +213,7 @@ def main() -> None:
     """Prints the figures, and writes them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="base,big")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--batches", default=BATCHES)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--static", action="store_true", help="transformers with a compiled step too")
@@ -200,15 +221,14 @@ def main() -> None:
     arguments = parser.parse_args()
     result: dict[str, Any] = {
         "command": command_line(),
-        "hardware": hardware(torch.device("cuda")),
+        "hardware": hardware(torch.device(arguments.device)),
         "versions": {"python": platform.python_version(), "torch": torch.__version__,
                      "transformers": version("transformers")},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.sizes.split(","):
             result[name] = compare(name, arguments, Path(folder))
-            gc.collect()
-            torch.cuda.empty_cache()
+            release()
     for name in arguments.sizes.split(","):
         for point, figures in result[name]["points"].items():
             print(name, point, json.dumps(figures))

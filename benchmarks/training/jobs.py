@@ -32,6 +32,7 @@ SETTINGS = {
 }  # fmt: skip
 PRE_NORM_ONLY = ("eole",)
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
+SIZES = ("N", "d_model", "d_ff", "h", "dropout")
 LARGEST = str(2**31 - 1)
 KEPT = {
     "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": LARGEST, "MALLOC_TOP_PAD_": str(2**26),
@@ -115,6 +116,19 @@ def random_pairs(vocabulary: int, n_batches: int, pairs: int, length: int) -> li
     return [pair_batch([*source], [*target]) for source, target in zip(*sides, strict=True)]
 
 
+def random_weights(shape: Shape, vocabulary: int, positions: int, norm_order: str) -> dict[str, torch.Tensor]:
+    """The weights that all engines start from, by the names of this project's model."""
+    torch.manual_seed(1)
+    sizes = {name: getattr(shape, name) for name in SIZES}
+    model = build_transformer(
+        vocabulary, vocabulary, positions, positions, **sizes, norm_order=norm_order, share_embeddings="all"
+    )
+    for name, parameter in model.named_parameters():
+        if name.endswith((".alpha", ".beta")):  # gains and offsets that a mix-up of norms would show
+            torch.nn.init.normal_(parameter, mean=float(name.endswith(".alpha")), std=0.1)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
 def make_job(shape: Shape, batches: list[PairBatch], vocabulary: int, folder: Path) -> dict[str, Any]:
     """Writes batches and weights, one set for each norm order; returns what all jobs have in common."""
     tensors = {
@@ -124,17 +138,9 @@ def make_job(shape: Shape, batches: list[PairBatch], vocabulary: int, folder: Pa
     }
     save_file(tensors, folder / "batches.safetensors")
     positions = max(max(batch.src.size(1), batch.tgt.size(1)) for batch in batches)
-    sizes = {name: getattr(shape, name) for name in ("N", "d_model", "d_ff", "h", "dropout")}
     for norm_order in ("pre", "post"):
-        torch.manual_seed(1)
-        model = build_transformer(
-            vocabulary, vocabulary, positions, positions, **sizes, norm_order=norm_order, share_embeddings="all"
-        )
-        for name, parameter in model.named_parameters():
-            if name.endswith((".alpha", ".beta")):  # gains and offsets that a mix-up of norms would show
-                torch.nn.init.normal_(parameter, mean=float(name.endswith(".alpha")), std=0.1)
-        save_file({name: p.detach() for name, p in model.named_parameters()}, folder / f"{norm_order}.safetensors")
-    sizes |= {"vocabulary": vocabulary, "positions": positions}
+        save_file(random_weights(shape, vocabulary, positions, norm_order), folder / f"{norm_order}.safetensors")
+    sizes = {name: getattr(shape, name) for name in SIZES} | {"vocabulary": vocabulary, "positions": positions}
     return {
         "batches": str(folder / "batches.safetensors"), "sizes": sizes, "label_smoothing": 0.1, "clip_norm": 1.0,
         "learning_rate": shape.learning_rate, "warm_steps": shape.warm_steps, "check_steps": shape.check_steps,

@@ -8,7 +8,6 @@ from safetensors.torch import load_file
 
 from transformer import build_transformer
 from transformer.decoding import GraphedSearcher, Request, Search, length_normalization
-from transformer.inference.gpu import fuse
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 
@@ -24,7 +23,11 @@ class Ours(Engine):
         )  # fmt: skip
         model.load_state_dict(load_file(order["weights"]))
         self.longest, self.device = sizes["positions"], torch.device(order["device"])
-        self.model = fuse(model.eval().to(self.device, DTYPES[order["precision"]]))
+        self.model = model.eval().to(self.device, DTYPES[order["precision"]])
+        if self.device.type == "cuda":
+            from transformer.inference.gpu import fuse  # loads triton
+
+            fuse(self.model)
         self.searchers: dict[Search, GraphedSearcher] = {}
 
     def prepare(self, sources: list[list[int]]) -> list[list[int]]:
