@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from gettext import c2py
 from typing import Final
 
@@ -37,7 +38,7 @@ class PluralForms:
         """Returns the value of the header `Plural-Forms`."""
         return f"nplurals={self.count}; plural={self.formula};"
 
-    @property
+    @cached_property
     def singular(self) -> tuple[int, bool]:
         """The index of the form of 1, and whether no other number has it."""
         index: Callable[[int], int] = c2py(self.formula)
