@@ -187,8 +187,13 @@ def work_in_shards(options: ShardingOptions, source: "Source", folder: Path, com
         _name_rejected(list(job.rejected()), folder, source.unit)
         write = command.write_joined and partial(command.write_joined, job)
         if options.join is not None and job.join(options.join, write):
-            say(f"{job.n_items:,} {source.unit} in {len(job.shards):,} parts joined to {options.join}")
+            items, parts = _counted(job.n_items, source.unit), _counted(len(job.shards), "parts")
+            say(f"{items} in {parts} joined to {options.join}")
         return job
+
+
+def _counted(n: int, plural: str) -> str:
+    return f"{n:,} {plural if n != 1 else plural.removesuffix('s')}"
 
 
 def _nothing(shard: "Shard", output: "ShardOutput") -> None:
