@@ -1,5 +1,6 @@
 """Every command that writes, on a full disk and with a closed standard output."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Generator
@@ -36,6 +37,7 @@ WRITERS = {
     "evaluate, output": ("evaluate {run} --source {source} --reference {target} --bootstrap 0 --output {out}", "{out}"),
     "translate": ("translate {run} --input {source} --output {out}", "{out}"),
     "translate, document": ("translate {run} --input {po} --output {out}", "{out}"),
+    "translate, report": ("translate {run} --input {messages} --output /dev/null --report {out}.tsv", "{out}.tsv"),
     "translate, alignment": ("translate {run} --input {source} --output /dev/null --alignment {out}", "{out}"),
     "translate, attention": ("translate {run} --input {few} --output /dev/null --attention {out}", "{out}"),
     "score": ("score {run} --source {source} --target {target} --output {out}", "{out}"),
@@ -73,6 +75,8 @@ def names(tiny_run: Path, digit_corpus: tuple[Path, Path], tmp_path_factory: pyt
     names["po"].write_text(
         "\n".join(f'msgid "{source} {n}"\nmsgstr ""\n' for n, (source, _) in enumerate(digit_pairs(200)))
     )
+    names["messages"] = folder / "messages.json"
+    names["messages"].write_text(json.dumps([f"one {{x, plural, one {{{n}" for n in range(200)]))
     names["recipe"], names["text_recipe"] = write_recipe(folder, digit_corpus), folder / "text.toml"
     names["text_recipe"].write_text(f'[data]\ntask = "language-model"\ntext = "{digit_corpus[0]}"\n')
     tokenizer = train_tokenizer(digit_corpus[0].read_text().splitlines(), TokenizerConfig(kind="characters"))

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from transformer.cli.document_report import open_report
 from transformer.cli.documents import DocumentFile, report_total, translate_document
 from transformer.cli.notes import Notes
 from transformer.cli.sharding import ShardedCommand, ShardingOptions, Work, work_in_shards
@@ -79,6 +79,7 @@ def translate_folder_in_shards(
     notes: Notes,
     *,
     verbose: bool,
+    report: Path | None = None,
 ) -> None:
     """Translates documents until all are there; one that cannot be translated is named, and the others are translated.
 
@@ -91,6 +92,7 @@ def translate_folder_in_shards(
         options: Which segments are translated, and how they are marked.
         notes: Collector of the notes.
         verbose: Whether all problems are named.
+        report: File for all segments that are unsure or left untranslated; None for none.
 
     Raises:
         ConfigError: The documents would be replaced, or joined.
@@ -111,11 +113,11 @@ def translate_folder_in_shards(
             for number in range(shard.first, shard.first + shard.n_items):
                 file = source.documents[number]
                 try:
-                    report = translate_document(translator, file, options, translate)
+                    outcome = translate_document(translator, file, options, translate)
                 except DataError as error:
                     results.rejected.append((number + 1, f"left out: {error}"))
                     continue
-                row = {"document": str(file.path.relative_to(source.folder)), **asdict(report)}
+                row = {"document": str(file.path.relative_to(source.folder)), **outcome.to_json()}
                 results.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
         return work
@@ -126,10 +128,11 @@ def translate_folder_in_shards(
         ShardedCommand("translate documents", settings, prepare, ".jsonl", decide),
     )  # fmt: skip
     total = DocumentReport()
-    for line in b"".join(job.results()).splitlines():
-        row: dict[str, Any] = json.loads(line)
-        del row["document"]
-        problems = [(place, problem) for place, problem in row.pop("problems")]
-        facts: dict[str, Any] = {**row, "problems": problems, "reasons": Counter(row["reasons"])}
-        total.add(DocumentReport(**facts))
+    with open_report(report) as add:
+        for line in b"".join(job.results()).splitlines():
+            row: dict[str, Any] = json.loads(line)
+            del row["document"]
+            outcome = DocumentReport.from_json(row)
+            add(outcome.problems)
+            total.add(outcome)
     report_total(total, notes, n_documents=len(source.documents), verbose=verbose)

@@ -1,13 +1,14 @@
 """Documents in `transformer translate`: files whose text is translated in place, one by one or a folder of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
-from transformer.cli.fields import takes
+from transformer.cli.document_report import open_report
+from transformer.cli.document_settings import DocumentSettings
 from transformer.cli.files import check_files, check_new_folder, check_readable
 from transformer.cli.notes import Notes
 from transformer.cli.outputs import open_output
@@ -24,93 +25,6 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 10
 """Maximum number of problems that are named without --verbose."""
-
-
-@dataclass(frozen=True)
-class DocumentSettings:
-    """Options of the command line for documents.
-
-    Attributes:
-        translate_all: Whether segments that have a translation are translated anew.
-        fuzzy: Whether translations that are to be reviewed are replaced.
-        mark: Which machine translations are marked for review; None if it was not given.
-        dry_run: Whether segments are only counted.
-        columns: Columns of a table to translate, separated by commas; None if it was not given.
-    """
-
-    translate_all: bool = False
-    fuzzy: bool = False
-    mark: Literal["all", "unsure", "none"] | None = None
-    dry_run: bool = False
-    columns: str | None = None
-
-    def refuse(self) -> None:
-        """Checks that no option for documents was given, as the input is text.
-
-        Raises:
-            ConfigError: One was given.
-        """
-        options = {"--all": self.translate_all, "--fuzzy": self.fuzzy, "--mark": self.mark, "--dry-run": self.dry_run,
-                   "--columns": self.columns}  # fmt: skip
-        for name, value in options.items():
-            if value:
-                raise ConfigError(f"{name} is for documents, but the input is text; leave it out")
-
-    def options(self, min_confidence: float | None = None) -> "DocumentOptions":
-        """Returns the options of the translation."""
-        from transformer.pipelines.translation.documents import DocumentOptions
-
-        return DocumentOptions(not self.translate_all, self.fuzzy, self.mark or "all", min_confidence)
-
-    def chosen(self, documents: "Sequence[DocumentFile]") -> "list[DocumentFile]":
-        """Returns the documents with the chosen columns.
-
-        Raises:
-            ConfigError: Columns were chosen, and no document is a table.
-        """
-        names = [name.strip() for name in (self.columns or "").split(",") if name.strip()]
-        columns = [int(name) if name.isdecimal() else name for name in names]
-        if not columns:
-            return [*documents]
-        has_table = any(file.form.name == "csv" for file in documents)
-        return [
-            replace(file, form=file.form.with_columns(columns)) if file.form.name == "csv" or not has_table else file
-            for file in documents
-        ]
-
-
-def settings_of(
-    translate_all: Annotated[
-        bool,
-        typer.Option(
-            "--all/--only-untranslated", help="translate anew what has a translation in the file; default: keep"
-        ),
-    ] = False,
-    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="replace translations that the file marks as fuzzy")] = False,
-    mark: Annotated[
-        Literal["all", "unsure", "none"] | None,
-        typer.Option(
-            help="translations to mark for review where the format can, e.g. as fuzzy: all (default), unsure or none"
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="count segments and words of documents, and translate nothing")
-    ] = False,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="columns of a table (.csv, .tsv) to translate: names in its first row, or numbers from 1; default: "
-            "those that hold sentences",
-        ),
-    ] = None,
-) -> DocumentSettings:
-    """Builds the settings from the command line."""
-    return DocumentSettings(translate_all, fuzzy, mark, dry_run, columns)
-
-
-takes_documents = takes("documents", settings_of, "Documents")
-"""Decorator that adds the options of `settings_of`, for the parameter `documents`."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +106,10 @@ def _head(path: Path) -> bytes:
 
 
 def check_documents(
-    documents: Sequence[DocumentFile], files: Sequence[Path | None], line_options: Mapping[str, object]
+    documents: Sequence[DocumentFile],
+    files: Sequence[Path | None],
+    line_options: Mapping[str, object],
+    report: Path | None = None,
 ) -> None:
     """Checks files and options before a model is loaded. A document that holds both languages may replace itself.
 
@@ -200,6 +117,7 @@ def check_documents(
         documents: Documents.
         files: Further files to read.
         line_options: Values of options that need lines of text, by name.
+        report: File to write beside the documents.
 
     Raises:
         ConfigError: An option needs lines of text.
@@ -212,7 +130,8 @@ def check_documents(
     file = documents[0]
     replaces_itself = file.form.holds_translations and file.output and file.output.exists()
     is_same = replaces_itself and file.output.samefile(file.path)  # pyright: ignore[reportOptionalMemberAccess]
-    check_files([*files] if is_same else [file.path, *files], [file.output] if len(documents) == 1 else [])
+    outputs = [file.output, report] if len(documents) == 1 else [report]
+    check_files([*files] if is_same else [file.path, *files], outputs)
 
 
 def refuse_document(path: Path) -> None:
@@ -279,7 +198,8 @@ def _read(documents: Sequence[DocumentFile]) -> "Iterator[tuple[DocumentFile, Do
 def translate_documents(
     translator: "Translator",
     documents: Sequence[DocumentFile],
-    options: "DocumentOptions",
+    settings: DocumentSettings,
+    min_confidence: float | None,
     notes: Notes,
     *,
     verbose: bool,
@@ -291,19 +211,21 @@ def translate_documents(
     Args:
         translator: Translator of the documents.
         documents: Documents.
-        options: Which segments are translated, and how they are marked.
+        settings: Options of the command line.
+        min_confidence: Confidence below which a translation is unsure; None for the threshold of the model.
         notes: Collector of the notes.
         verbose: Whether all problems are named.
 
     Raises:
         DataError: A document cannot be translated.
-        OutputError: A document cannot be written.
+        OutputError: A document, or the report, cannot be written.
     """
     from transformer.pipelines.translation.documents import DocumentReport, line_translator
 
-    total, failures = DocumentReport(), 0
+    options, total, failures = settings.options(min_confidence), DocumentReport(), 0
     languages = translator.config.source_language, translator.config.target_language
-    with progress_bar_beside(documents[0].output, "lines", _count_lines(documents, options, languages)) as advance:
+    n_lines = _count_lines(documents, options, languages)
+    with open_report(settings.report) as add, progress_bar_beside(documents[0].output, "lines", n_lines) as advance:
         translate = line_translator(translator, advance)
         for file in documents:
             try:
@@ -314,6 +236,7 @@ def translate_documents(
                 notes.say(f"left out: {error}")
                 failures += 1
                 continue
+            add(report.problems)
             total.add(report)
             if len(documents) > 1:
                 notes.say(f"{file.path}: {report}")
@@ -334,10 +257,10 @@ def report_total(total: "DocumentReport", notes: Notes, *, n_documents: int, ver
     for note in total.notes:
         notes.say(note)
     shown = len(total.problems) if verbose else MAX_SHOWN
-    for place, problem in total.problems[:shown]:
-        notes.say(f"{place}: {problem}")
+    for problem in total.problems[:shown]:
+        notes.say(f"{problem.place}: {problem}")
     if (n_more := total.unsure + total.refused - shown) > 0:
-        notes.say(f"{n_more:,} more segments are unsure or left untranslated (--verbose names them)")
+        notes.say(f"{n_more:,} more segments are unsure or left untranslated (--report FILE.tsv lists all)")
     notes.say(f"{f'{total.documents:,} documents, ' if n_documents > 1 else ''}{total}")
 
 

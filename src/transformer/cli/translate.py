@@ -22,14 +22,13 @@ from transformer.cli.arguments import (
 )
 from transformer.cli.chunks import CHUNK_LINES, split_into_chunks, translate_chunks
 from transformer.cli.completion import complete_model
+from transformer.cli.document_settings import DocumentSettings, takes_documents
 from transformer.cli.documents import (
-    DocumentSettings,
     check_documents,
     count_segments,
     find_documents,
     refuse_document,
     refuse_kind,
-    takes_documents,
     translate_documents,
 )
 from transformer.cli.fields import option
@@ -169,7 +168,7 @@ def translate(
     as_document = documents.chosen(as_document) if as_document else []
     if as_document:
         line_options["--shards"] = sharding and input_path and input_path.is_file()
-        check_documents(as_document, [shortlist, *terms.files], line_options)
+        check_documents(as_document, [shortlist, *terms.files], line_options, documents.report)
     else:
         documents.refuse()
         outputs = [None if sharding else output_path, alignment, attention]
@@ -193,7 +192,7 @@ def translate(
         notes = files.enter_context(collect_notes(verbose=verbose, quiet=quiet))
         translator = _load(files, model, loading, search, terms, languages, min_confidence)
         if as_document:
-            translate_documents(translator, as_document, documents.options(min_confidence), notes, verbose=verbose)
+            translate_documents(translator, as_document, documents, min_confidence, notes, verbose=verbose)
             return
         sink = files.enter_context(open_output(output_path))
         side_outputs = _side_outputs(files, alignment, attention, task)

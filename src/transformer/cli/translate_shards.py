@@ -17,7 +17,8 @@ from transformer.errors import ConfigError
 from transformer.options.search import Search
 
 if TYPE_CHECKING:
-    from transformer.cli.documents import DocumentFile, DocumentSettings
+    from transformer.cli.document_settings import DocumentSettings
+    from transformer.cli.documents import DocumentFile
     from transformer.cli.search import Loading
     from transformer.pipelines.translation.config import Languages
     from transformer.pipelines.translation.results import Translation
@@ -120,7 +121,9 @@ class ShardedTranslation:
         command = determined, lambda: seed_of(self.search), self._load
         with collect_notes(verbose=verbose, quiet=quiet) as notes:
             source = DocumentFolder(folders[0], documents)
-            translate_folder_in_shards(sharding, source, folders[1], command, options, notes, verbose=verbose)
+            translate_folder_in_shards(
+                sharding, source, folders[1], command, options, notes, verbose=verbose, report=settings.report
+            )
 
     def _load(self, settings: Settings) -> "Translator":
         search = with_seed(self.search, settings["seed"])

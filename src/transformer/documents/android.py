@@ -107,6 +107,9 @@ def _write(
         is_general = xml.attribute(value.element, "quantity") == "other"
         if is_general and value.plural is not None and outcome.translation is not None:
             edits += _form_edits(xml, value, value.plural, outcome.translation, writing.language)
+        if outcome.comment and writing.mark != "none":
+            comment = outcome.comment.replace("--", "- -")
+            edits.append(xml.file.comment_edit(xml.start(value.element), f"<!-- {comment} -->"))
     return xml.file.splice(text.written([outcome.translation for outcome in outcomes], edits))
 
 

@@ -5,7 +5,7 @@ from typing import Final
 import regex
 
 from transformer.documents.document import Document
-from transformer.documents.escaped_strings import strings_document
+from transformer.documents.escaped_strings import Entry, strings_document
 from transformer.documents.text_file import read_text_file
 
 _STRING: Final = r"\"(?:[^\"\\]|\\.)*+\""
@@ -24,10 +24,10 @@ def parse(content: bytes, name: str) -> Document:
         DataError: It does not follow the syntax.
     """
     file = read_text_file(content, name)
-    literals: list[tuple[int, str]] = []
+    entries: list[Entry] = []
     for match in _TOKEN.finditer(file.text):
         if match["other"]:
             raise file.error(match.start(), f'{match["other"]!r:.20} is not "key" = "value";; correct the line')
         if match["value"]:
-            literals.append((match.start("value"), match["value"]))
-    return strings_document(file, literals, lambda character: _ESCAPES.get(character, character))
+            entries.append(Entry(match.start(), match.start("value"), match["value"]))
+    return strings_document(file, entries, lambda character: _ESCAPES.get(character, character), "/* {} */")

@@ -58,6 +58,14 @@ class Outcome:
         """Whether the segment stays as it is because its translation was wrong."""
         return self.translation is None and bool(self.reason)
 
+    @property
+    def comment(self) -> str:
+        """Comment on a segment that was left untranslated, or whose translation is unsure; empty for others."""
+        reason = " ".join(self.reason.split())
+        if self.is_refused:
+            return f"not translated: {reason}"
+        return reason if not reason or reason.startswith("unsure") else f"unsure: {reason}"
+
     def is_marked(self, mark: Mark) -> bool:
         """Whether the format marks the segment for review."""
         return mark == "all" or (mark == "unsure" and bool(self.reason))

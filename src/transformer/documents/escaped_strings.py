@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import regex
 
@@ -20,22 +20,34 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 _SURROGATES: Final = regex.compile("[\ud800-\udfff]")
 
 
+class Entry(NamedTuple):
+    """A key with its value.
+
+    Attributes:
+        start: Where the key begins in the file, in characters.
+        value_start: Where the value begins, without a quotation mark.
+        value: The value as written.
+    """
+
+    start: int
+    value_start: int
+    value: str
+
+
 @dataclass(frozen=True)
 class EscapedString:
     """A string of a file.
 
     Attributes:
         file: The file.
-        start: Where it begins in the file, without a quotation mark.
-        literal: The string as written.
+        entry: Where it stands, and how it is written.
         message: The message; None if it is not understood.
         escape: Function that escapes a character.
         escapes_all: Whether characters beyond ASCII are written as escapes.
     """
 
     file: TextFile
-    start: int
-    literal: str
+    entry: Entry
     message: Message | None
     escape: Callable[[str], str]
     escapes_all: bool
@@ -43,7 +55,7 @@ class EscapedString:
     @property
     def source(self) -> CodedText:
         """Text of the message with stand-ins."""
-        return self.message.source if self.message else CodedText(unescape_string(self.literal))
+        return self.message.source if self.message else CodedText(unescape_string(self.entry.value))
 
     def problem(self, translation: str) -> str:
         """Describes why a translation cannot be written; empty if it can."""
@@ -61,7 +73,8 @@ class EscapedString:
             (breaks.get(index, "") if len(text) == n_characters else "") + self._written(forms, character)
             for index, character in enumerate(text)
         ]
-        return self.start, self.start + len(self.literal), "".join(characters)
+        start, literal = self.entry.value_start, self.entry.value
+        return start, start + len(literal), "".join(characters)
 
     def _written(self, forms: dict[str, str], character: str) -> str:
         if character in forms:
@@ -77,7 +90,7 @@ class EscapedString:
         plain: set[str] = set()
         breaks: dict[int, str] = {}
         place = 0
-        for match in _TOKEN.finditer(self.literal):
+        for match in _TOKEN.finditer(self.entry.value):
             if match["break"]:
                 breaks[place] = match[0]
                 continue
@@ -103,29 +116,39 @@ def unescape_string(literal: str) -> str:
     return _TOKEN.sub(character, literal)
 
 
-def strings_document(file: TextFile, literals: Sequence[tuple[int, str]], escape: Callable[[str], str]) -> Document:
+def strings_document(file: TextFile, entries: Sequence[Entry], escape: Callable[[str], str], comment: str) -> Document:
     """Returns a document of strings with escapes; those without letters are left out.
 
     Args:
         file: The file.
-        literals: Position and source of each string, without quotation marks.
+        entries: Its keys with their values.
         escape: Function that escapes a character.
+        comment: How a comment is written, e.g. `# {}`.
     """
     escapes_all = file.text.isascii() and "\\u" in file.text
     strings: list[EscapedString] = []
-    for start, literal in literals:
-        text = unescape_string(literal)
+    for entry in entries:
+        text = unescape_string(entry.value)
         if not has_letter(text) or _SURROGATES.search(text):
             continue
         try:
             message = read_message(text)
         except MessageError:
             message = None
-        strings.append(EscapedString(file, start, literal, message, escape, escapes_all))
-    segments = [Segment(string.source, string.start, check=string.problem) for string in strings]
-    return Document(segments, partial(_write, file, strings), line_of=file.line_of)
+        strings.append(EscapedString(file, entry, message, escape, escapes_all))
+    segments = [Segment(string.source, string.entry.value_start, check=string.problem) for string in strings]
+    return Document(segments, partial(_write, file, strings, comment), line_of=file.line_of)
 
 
-def _write(file: TextFile, strings: Sequence[EscapedString], outcomes: Sequence[Outcome], writing: Writing) -> bytes:
-    pairs = zip(strings, outcomes, strict=True)
-    return file.splice(string.edit(outcome.translation) for string, outcome in pairs if outcome.translation is not None)
+def _write(
+    file: TextFile, strings: Sequence[EscapedString], comment: str, outcomes: Sequence[Outcome], writing: Writing
+) -> bytes:
+    edits: list[Edit] = []
+    for string, outcome in zip(strings, outcomes, strict=True):
+        if outcome.comment and writing.mark != "none":
+            text = outcome.comment.replace("*/", "* /")
+            text = text.encode("ascii", "backslashreplace").decode() if string.escapes_all else text
+            edits.append(file.comment_edit(string.entry.start, comment.format(text)))
+        if outcome.translation is not None:
+            edits.append(string.edit(outcome.translation))
+    return file.splice(edits)

@@ -95,6 +95,12 @@ def format_named(name: str) -> Format:
     raise ConfigError(f"{name!r} is not a format of documents; choose from {', '.join(form.name for form in FORMATS)}")
 
 
+def parse_columns(text: str) -> list[int | str]:
+    """Returns the columns that a text names: numbers, or names in the first row, separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    return [int(name) if name.isdecimal() else name for name in names if name]
+
+
 def find_format(path: Path, head: bytes) -> Format | None:
     """Returns the format of a file by its name or, if this tells nothing, by its content; None if it is not a document.
 

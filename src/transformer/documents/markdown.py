@@ -226,11 +226,8 @@ def _write(
         if outcome.translation is not None:
             edits.append(paragraph.edit(file, outcome.translation))
         place = paragraph.block.line_start
-        if outcome.reason and writing.mark != "none" and place >= 0:
-            state = (
-                "not translated: " if outcome.is_refused else "" if outcome.reason.startswith("unsure") else "unsure: "
-            )
-            comment = f"{state}{' '.join(outcome.reason.split())}".replace("--", "- -").replace("*/", "* /")
+        if outcome.comment and writing.mark != "none" and place >= 0:
+            comment = outcome.comment.replace("--", "- -").replace("*/", "* /")
             mark = f"{{/* {comment} */}}" if is_mdx else f"<!-- {comment} -->"
             if not file.unencodable(mark):
                 edits.append((place, place, f"{mark}{file.line_end}"))

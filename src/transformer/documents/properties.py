@@ -5,12 +5,12 @@ from typing import Final
 import regex
 
 from transformer.documents.document import Document
-from transformer.documents.escaped_strings import strings_document
+from transformer.documents.escaped_strings import Entry, strings_document
 from transformer.documents.text_file import read_text_file
 from transformer.errors import DataError
 
 _LINE: Final = regex.compile(
-    r"^[ \t\f]*+(?:[#!][^\r\n]*+|(?:[^\s=:\\]|\\.)++(?:[ \t\f]*+[=:][ \t\f]*+|[ \t\f]++)"
+    r"^[ \t\f]*+(?P<entry>[#!][^\r\n]*+|(?:[^\s=:\\]|\\.)++(?:[ \t\f]*+[=:][ \t\f]*+|[ \t\f]++)"
     r"(?P<value>(?:[^\\\r\n]|\\\r?\n|\\.)*+))",
     regex.MULTILINE,
 )
@@ -26,6 +26,10 @@ def parse(content: bytes, name: str) -> Document:
     try:
         file = read_text_file(content, name)
     except DataError:
-        file = read_text_file(content, name, "iso-8859-1")
-    literals = [(match.start("value"), match["value"]) for match in _LINE.finditer(file.text) if match["value"]]
-    return strings_document(file, literals, lambda character: _ESCAPES.get(character, character))
+        file = read_text_file(content, name, "ISO-8859-1")
+    entries = [
+        Entry(match.start("entry"), match.start("value"), match["value"])
+        for match in _LINE.finditer(file.text)
+        if match["value"]
+    ]
+    return strings_document(file, entries, lambda character: _ESCAPES.get(character, character), "# {}")

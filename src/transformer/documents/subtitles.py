@@ -192,9 +192,8 @@ def _write(file: TextFile, captions: Sequence[Caption], outcomes: Sequence[Outco
     for caption, outcome in zip(captions, outcomes, strict=True):
         if outcome.translation is not None:
             edits += caption.edits(outcome.translation)
-        if caption.is_vtt and outcome.reason and writing.mark != "none":
-            state = "not translated: " if outcome.is_refused else ""
-            note = f"NOTE {state}{' '.join(outcome.reason.split())}".replace("-->", "->")
+        if caption.is_vtt and outcome.comment and writing.mark != "none":
+            note = f"NOTE {outcome.comment}".replace("-->", "->")
             if not file.unencodable(note):
                 edits.append((caption.cues[0].start, caption.cues[0].start, f"{note}{file.line_end * 2}"))
     return file.splice(edits)

@@ -56,6 +56,19 @@ class TextFile:
             return text[error.start]
         return ""
 
+    def comment_edit(self, start: int, comment: str) -> Edit:
+        r"""Returns the edit that writes a comment before a place: on a line of its own if a line begins there.
+
+        Characters that the encoding lacks are written as escapes, e.g. `\u0142`.
+
+        Args:
+            start: Place behind the indentation, in characters.
+            comment: The comment as the format writes it.
+        """
+        comment = comment.encode(self.encoding, "backslashreplace").decode(self.encoding)
+        indent = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        return start, start, comment + (" " if indent.strip() else self.line_end + indent)
+
     def error(self, position: int, problem: str) -> DataError:
         """Returns an error that names the file and the line of a position.
 

@@ -1,13 +1,16 @@
 """`transformer translate` with documents: formats by name and content, folders, options, and what is refused."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 import transformer
 from commands import run
+from transformer.cli.document_report import open_report
 from transformer.documents.formats import FORMATS
 from transformer.errors import ConfigError, DataError
+from transformer.pipelines.translation.documents import Problem
 
 PO = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "one two"\nmsgstr ""\n\nmsgid "three"\nmsgstr "drei"\n'
 
@@ -87,7 +90,7 @@ def test_options_that_do_not_fit_are_refused(
 def test_options_for_documents_need_one(tiny_run: Path, tmp_path: Path) -> None:
     text = tmp_path / "lines.txt"
     text.write_text("one\n", encoding="utf-8")
-    for option in ("--fuzzy", "--all", "--dry-run", "--mark=none"):
+    for option in ("--fuzzy", "--all", "--dry-run", "--mark=none", "--report=a.tsv"):
         result = run("translate", tiny_run, "--input", text, option)
         assert f"{option.partition('=')[0]} is for documents, but the input is text" in result.stderr
     empty = tmp_path / "empty"
@@ -115,3 +118,83 @@ def test_the_help_names_all_formats() -> None:
     text = " ".join(run("translate", "--help").stdout.split())
     named = text.partition("which is translated in place: ")[2].partition(" [default")[0]
     assert named.replace(" ", "").split(",") == [form.name for form in FORMATS]
+
+
+LEFT = '{"a": "one {x, plural, one {a}", "b": "three", "c": "two\\tone {x, plural, one {b}"}\n'
+REASON = "its message format is not understood"
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """A file with two messages that are left untranslated, since their braces are not closed."""
+    path = tmp_path / "en.json"
+    path.write_text(LEFT, encoding="utf-8")
+    return path
+
+
+def test_a_report_lists_what_was_left(tiny_run: Path, left: Path) -> None:
+    """Catches segments of formats without comments of which nobody learns, and rows that a tab splits."""
+    table, objects = left.with_name("report.tsv"), left.with_name("report.json")
+    for report in (table, objects):
+        result = run("translate", tiny_run, "--input", left, "--output", left.with_name("de.json"), "--report", report)
+        assert result.returncode == 0, result.stderr
+    facts = {"document": str(left), "line": 1, "state": "untranslated", "reason": REASON}
+    sources = ["one {x, plural, one {a}", "two\tone {x, plural, one {b}"]
+    rows = [{**facts, "source": source, "translation": ""} for source in sources]
+    assert json.loads(objects.read_text(encoding="utf-8")) == rows
+    expected = [[*rows[0]], *([str(value).replace("\t", "\\t") for value in row.values()] for row in rows)]
+    assert [line.split("\t") for line in table.read_text(encoding="utf-8").splitlines()] == expected
+
+
+def test_a_report_has_unsure_translations(tmp_path: Path) -> None:
+    """Catches an unsure translation that is reported without its text, or as untranslated."""
+    path = tmp_path / "a.json"
+    with open_report(path) as add:
+        add([Problem("a.po", 3, "unsure (expected chrF 0.21)", "One\ntwo", "Eins\nzwei")])
+        add([Problem("b.po", 7, "why", "x")])
+    first, second = json.loads(path.read_text(encoding="utf-8"))
+    assert (first["state"], first["source"], first["translation"]) == ("unsure", "One\ntwo", "Eins\nzwei")
+    assert (second["document"], second["line"], second["state"]) == ("b.po", 7, "untranslated")
+
+
+def test_a_report_of_a_folder_has_all_documents(tiny_run: Path, left: Path, tmp_path: Path) -> None:
+    """Catches a report with the rows of the last document, and of a process of several."""
+    folder, reports = tmp_path / "in", [tmp_path / "1.tsv", tmp_path / "2.tsv"]
+    folder.mkdir()
+    for name in ("a.json", "b.json"):
+        (folder / name).write_text(LEFT, encoding="utf-8")
+    for report, options in zip(reports, ([], ["--shards", "2"]), strict=True):
+        result = run("translate", tiny_run, "--input", folder, "--output", report.with_suffix(""), "--report", report,
+                     *options)  # fmt: skip
+        assert result.returncode == 0, result.stderr
+    first, second = (report.read_text(encoding="utf-8") for report in reports)
+    assert first == second
+    assert {f"{folder / name}" for name in ("a.json", "b.json")} < {line.split("\t")[0] for line in first.splitlines()}
+
+
+def test_an_empty_report_says_so(tiny_run: Path, left: Path) -> None:
+    """Catches a JSON report that is not JSON if nothing is wrong."""
+    left.write_text('{"a": "12"}', encoding="utf-8")
+    for name, expected in (("a.json", "[]\n"), ("a.tsv", "document\tline\tstate\treason\tsource\ttranslation\n")):
+        assert run("translate", tiny_run, "--input", left, "--report", left.with_name(name)).returncode == 0
+        assert left.with_name(name).read_text(encoding="utf-8") == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--report", "a.txt"], "--report a.txt: name a file that ends in .tsv or .json"),
+        (["--report", "a.tsv", "--dry-run"], "--report needs translations"),
+        (["--report", "{out}", "--output", "{out}"], "is used for two outputs"),
+        (["--report", "no/a.tsv"], "No such file"),
+    ],
+)
+def test_reports_that_cannot_be_written_are_refused(
+    tiny_run: Path, left: Path, options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a report that is missed only when all is translated, or that replaces the translation."""
+    monkeypatch.chdir(left.parent)
+    options = [option.format(out="out.json") for option in options]
+    result = run("translate", tiny_run, "--input", left, *options)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+    assert message in result.stderr

@@ -87,3 +87,24 @@ def test_resources_are_told_from_other_xml_by_their_content(tmp_path: Path) -> N
 def test_other_files_are_refused() -> None:
     with pytest.raises(DataError, match="its root is <a>; resources of Android begin with <resources>"):
         parsed(b"<a/>", "android")
+
+
+def test_a_comment_says_why_a_string_was_left() -> None:
+    """Catches a string that stays in the source language without a trace, and a comment that XML does not allow."""
+    body = (
+        '  <string name="a">One</string>\n  <string name="b">%1$s--two</string>\n'
+        '<plurals name="n">\n  <item quantity="other">%d files</item>\n</plurals>'
+    )
+    content = (RESOURCES % body).encode()
+    out, report = translated(content, "android", lambda line: line if "%" not in line else "Wort")
+    comments = (
+        "  <!-- not translated: the translation lacks '%1$s' -->\n",
+        "  <!-- not translated: the translation lacks '%d' -->\n",
+    )
+    expected = body.replace('  <string name="b"', f'{comments[0]}  <string name="b"').replace(
+        "  <item", f"{comments[1]}  <item"
+    )
+    assert (out.decode(), report.refused) == ((RESOURCES % expected).replace('locale="en"', 'locale="de"'), 2)
+    assert translated(out, "android", str, mark="none")[1].refused == 0
+    tricky = (RESOURCES % '<string name="b">A <b>--&gt; x</b></string>').encode()
+    assert parsed(translated(tricky, "android", lambda line: "Wort")[0], "android").segments

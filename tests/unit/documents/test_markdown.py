@@ -81,14 +81,14 @@ def test_a_lost_code_keeps_the_paragraph_with_a_comment() -> None:
     source = b"One `two`.\n\n> Three `four`.\n"
     out, report = translated(source, "md", lambda line: line.replace("%1$s", ""))
     assert out == b"<!-- not translated: the translation lacks '`two`' -->\n" + source
-    assert [place for place, _ in report.problems] == ["name:1", "name:3"]
+    assert [problem.place for problem in report.problems] == ["name:1", "name:3"]
     assert translated(source, "md", lambda line: line.replace("%1$s", ""), mark="none")[0] == source
 
 
 def test_a_link_does_not_become_empty() -> None:
     source = b"See [the page](a.md).\n"
     out, report = translated(source, "md", lambda line: line.replace("the page", ""), mark="none")
-    assert (out, report.problems[0][1]) == (source, "left untranslated: the translation leaves '[' empty")
+    assert (out, str(report.problems[0])) == (source, "left untranslated: the translation leaves '[' empty")
     kept, report = translated(b"See <a name='x'></a> it.\n", "md", mark="none")
     assert (kept, report.refused) == (b"sEE <a name='x'></a> IT.\n", 0)
 

@@ -88,7 +88,8 @@ def test_a_lost_placeholder_leaves_the_entry_untranslated_with_the_reason() -> N
     out, report = translated(HEADER + body, "po", lambda line: line.replace("%1$d", ""))
     assert out == HEADER + b"# not translated by the program: the translation lacks '%lu'\n" + body
     assert (report.translated, report.refused) == (0, 1)
-    assert report.problems == [("name:8", "left untranslated: the translation lacks '%lu'")]
+    (problem,) = report.problems
+    assert (problem.place, str(problem)) == ("name:8", "left untranslated: the translation lacks '%lu'")
     again, _ = translated(out, "po", lambda line: line.replace("%1$d", ""))
     assert again == out
     assert translated(out, "po", mark="none")[0] == HEADER + body.replace(b'msgstr ""', b'msgstr "pAGE %lu OF %d"')
@@ -142,7 +143,7 @@ def test_bytes_beside_the_translation_stay() -> None:
 def test_an_encoding_that_lacks_a_letter_refuses_the_translation() -> None:
     content = HEADER.replace(b"UTF-8", b"ISO-8859-1") + b'# \xe9\nmsgid "Open"\nmsgstr ""\n'
     out, report = translated(content, "po", lambda line: "Otwórz ł")
-    assert report.problems[0][1].startswith("left untranslated: 'ł' cannot be written in ISO-8859-1")
+    assert str(report.problems[0]).startswith("left untranslated: 'ł' cannot be written in ISO-8859-1")
     assert b"# \xe9\n" in out
     assert translated(content, "po", lambda line: "é", mark="none")[0] == content.replace(
         b'n"\nmsgstr ""', b'n"\nmsgstr "\xe9"'

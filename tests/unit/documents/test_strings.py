@@ -55,3 +55,39 @@ def test_quotation_marks_are_escaped() -> None:
 def test_strings_that_cannot_be_read_are_refused_in_one_line(content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
         translated(content, "strings")
+
+
+def lost(line: str) -> str:
+    """Returns a translation without placeholders."""
+    return "Wort" if "{" in line or "%" in line else line
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "expected"),
+    [
+        ("a = One\n  b: {0} two\n", "properties",
+         "a = One\n  # not translated: the translation lacks '{0}'\n  b: {0} two\n"),
+        ("a = {0} x\\\r\n  y\r\n", "properties",
+         "# not translated: the translation lacks '{0}'\r\na = {0} x\\\r\n  y\r\n"),
+        ('/* A */\n"a" = "%@ one";', "strings",
+         '/* A */\n/* not translated: the translation lacks \'%@\' */\n"a" = "%@ one";'),
+        ('"b" = "One"; "a" = "%@ two";', "strings",
+         '"b" = "One"; /* not translated: the translation lacks \'%@\' */ "a" = "%@ two";'),
+    ],
+)  # fmt: skip
+def test_a_comment_says_why_a_value_was_left(content: str, form: str, expected: str) -> None:
+    """Catches a value that stays in the source language without a trace, and a comment that hides an entry."""
+    out, report = translated(content.encode(), form, lost)
+    assert (out.decode(), report.refused) == (expected, 1)
+    assert translated(content.encode(), form, lost, mark="none")[0] == content.encode()
+    again, report = translated(out, form, str, mark="none")
+    assert (again, report.refused) == (out, 0)
+
+
+def test_comments_stay_in_the_encoding_of_the_file() -> None:
+    """Catches a comment that turns a file of ASCII, or of ISO 8859-1, into one that is not."""
+    out, _ = translated(b"a = Caf\\u00e9 {\\u0142}\n", "properties", lambda line: "Wort")
+    assert out == b"# not translated: the translation lacks '{\\u0142}'\na = Caf\\u00e9 {\\u0142}\n"
+    out, report = translated(b"a = Caf\xe9 bar\n", "properties", lambda line: "\u0142\u00f3d\u017a")
+    assert out.startswith(b"# not translated: '\\u0142' cannot be written in ISO-8859-1")
+    assert report.refused == 1

@@ -107,7 +107,7 @@ def test_a_cue_that_cannot_be_read_in_its_time_is_marked_and_counted(translation
     out, report = translated(content.encode(), "vtt", lambda line: translation if "Where" in line else line)
     assert (report.unsure, report.refused, dict(report.reasons)) == ((1, 0, {reason: 1}) if reason else (0, 0, {}))
     assert translation.split()[-1] in out.decode()
-    assert (f"NOTE {reason}\n\n1\n" in out.decode()) == bool(reason)
+    assert (f"NOTE unsure: {reason}\n\n1\n" in out.decode()) == bool(reason)
 
 
 def test_a_cue_that_was_fast_may_stay_so() -> None:
@@ -119,7 +119,9 @@ def test_a_cue_that_was_fast_may_stay_so() -> None:
 def test_what_cannot_be_laid_back_is_left_with_a_note() -> None:
     out, report = translated(SRT.encode(), "srt", lambda line: "Nein" if line.startswith("We") else line)
     assert (out, report.refused) == (SRT.encode(), 1)
-    assert report.problems == [("name:12", "left untranslated: the translation has too few words for 2 cues")]
+    assert [(problem.place, str(problem)) for problem in report.problems] == [
+        ("name:12", "left untranslated: the translation has too few words for 2 cues")
+    ]
     out, _ = translated(VTT.encode(), "vtt", lambda line: line.replace("<x0/>", "").replace("2", "3"))
     assert b"\n\nNOTE not translated: the translation lacks '<v Ann>'\n\nfirst\n" in out
 

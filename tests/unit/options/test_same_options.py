@@ -44,7 +44,7 @@ ONLY_FLAGS = {
     "min_confidence",  # a mark in the output; Python has the number
     "shards", "join", "text_column", "id_column",  # several processes
     "engine", "concurrency", "num_cpus", "num_gpus", "batch_size",  # Ray, whose own functions take them in Python
-    "dry_run", "all", "fuzzy", "mark", "columns",  # documents: arguments of `Translator.translate_file`
+    "dry_run", "all", "fuzzy", "mark", "columns", "report",  # documents: arguments of `Translator.translate_file`
     "verbose", "quiet",
 }  # fmt: skip
 OTHER_FIELDS = {

@@ -2,10 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from transformer.documents.codes import MAX_CODES
 from transformer.documents.document import KEPT, Document, Mark, Outcome, Segment, Writing
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TranslateLines = Callable[[Sequence[str]], Sequence[Translation]]
 """Function that translates lines, e.g. `Translator.translations`."""
 MAX_PROBLEMS: Final = 1000
-"""Maximum number of problems of a report that are kept one by one."""
+"""Maximum number of problems of several documents that are kept one by one."""
 _DOUBTS: Final = re.compile(r"unsure|the translation |longer than|no word corresponds|.* is not translated as ")
 """Pattern of the flags that make a translation unsure."""
 CHUNK_LINES: Final = 1024
@@ -68,6 +68,34 @@ class DocumentArguments(TypedDict, total=False):
     min_confidence: float | None
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A segment that was left untranslated, or whose translation is unsure.
+
+    Attributes:
+        document: Name of the document.
+        line: Number of its line, from 1.
+        reason: Why.
+        source: Its text, with placeholders and tags as in the document.
+        translation: Its translation; None if it was left untranslated.
+    """
+
+    document: str
+    line: int
+    reason: str
+    source: str
+    translation: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Document and line."""
+        return f"{self.document}:{self.line}"
+
+    def __str__(self) -> str:
+        """Returns the reason, and whether the segment was left untranslated."""
+        return f"left untranslated: {self.reason}" if self.translation is None else self.reason
+
+
 @dataclass
 class DocumentReport:
     """Counts of what became of the segments of documents.
@@ -79,7 +107,7 @@ class DocumentReport:
         refused: Number of segments that were left as they are because their translation was wrong.
         kept: Number of segments that had a translation, or nothing to translate.
         words: Number of words of the segments that were to be translated.
-        problems: Place and reason of unsure translations and refused segments, in order.
+        problems: Unsure translations and refused segments, in order; of several documents the first `MAX_PROBLEMS`.
         reasons: Number of segments by reason.
         notes: What a reader should know about how documents were read.
     """
@@ -90,7 +118,7 @@ class DocumentReport:
     refused: int = 0
     kept: int = 0
     words: int = 0
-    problems: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    problems: list[Problem] = field(default_factory=list[Problem])
     reasons: Counter[str] = field(default_factory=Counter[str])
     notes: list[str] = field(default_factory=list[str])
 
@@ -101,6 +129,17 @@ class DocumentReport:
         self.problems += other.problems[: MAX_PROBLEMS - len(self.problems)]
         self.reasons += other.reasons
         self.notes += other.notes
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the report as a JSON object."""
+        return asdict(self) | {"reasons": dict(self.reasons)}
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> "DocumentReport":
+        """Returns the report of `to_json`."""
+        problems = [Problem(**problem) for problem in facts["problems"]]
+        fields: dict[str, Any] = {**facts, "problems": problems, "reasons": Counter(facts["reasons"])}
+        return cls(**fields)
 
     def __str__(self) -> str:
         """Returns the counts on one line."""
@@ -152,15 +191,12 @@ class DocumentTranslator:
             report.unsure += outcome.translation is not None and bool(outcome.reason)
             if outcome.reason:
                 report.reasons[UNSURE_NOTE if outcome.reason.startswith(UNSURE) else outcome.reason] += 1
-                if len(report.problems) < MAX_PROBLEMS:
-                    place = f"{name}:{document.line_of(segment.position)}"
-                    problem = f"left untranslated: {outcome.reason}" if outcome.is_refused else outcome.reason
-                    report.problems.append((place, problem))
+                report.problems.append(_problem(segment, outcome, name, document.line_of(segment.position)))
         return document.write(outcomes, Writing(self.languages[1], self.options.mark)), report
 
     def _outcomes(self, segments: Sequence[Segment]) -> Iterator[Outcome]:
         """Yields the outcome of each segment."""
-        templates = [_line_template("" if segment.source.has_too_many else segment.text) for segment in segments]
+        templates = [_template_of(segment) for segment in segments]
         pieces = [piece for template in templates for piece in template.pieces]
         translations = iter(self.translate(pieces))
         for segment, template in zip(segments, templates, strict=True):
@@ -216,6 +252,13 @@ class DocumentTranslator:
                 f"{name} holds translations to {language!r:.30}, but the model translates to {self.languages[1]!r}; "
                 "give the untranslated file, or replace all translations with --all"
             )
+
+
+def _problem(segment: Segment, outcome: Outcome, name: str, line: int) -> Problem:
+    """Returns the problem of a segment that was left untranslated or whose translation is unsure."""
+    source, translation = segment.source, outcome.translation
+    written = None if translation is None else source.restore(translation)
+    return Problem(name, line, outcome.reason, source.restore(segment.text), written)
 
 
 def count_words(segment: Segment) -> int:
@@ -299,11 +342,12 @@ def translated_content(
 
 def pieces_of(segment: Segment) -> list[str]:
     """Returns the lines of a segment that are translated."""
-    return _line_template(segment.text).pieces
+    return _template_of(segment).pieces
 
 
-def _line_template(text: str) -> Template:
-    """Splits a text into its lines; line ends and white space at the ends of lines are kept."""
+def _template_of(segment: Segment) -> Template:
+    """Splits the text of a segment into its lines; line ends and white space at the ends of lines are kept."""
+    text = "" if segment.source.has_too_many else segment.text
     parts: list[str | Unit] = []
     for number, part in enumerate(LINE_END.split(text)):
         if number % 2 or not WORD_CHARACTER.search(part):

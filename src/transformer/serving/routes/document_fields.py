@@ -77,7 +77,9 @@ class DocumentDetails(BaseModel):
                 "untranslated": report.refused,
                 "kept": report.kept,
                 "reasons": dict(report.reasons.most_common()),
-                "problems": [Problem(place=place, reason=why) for place, why in report.problems[:MAX_PROBLEMS]],
+                "problems": [
+                    Problem(place=problem.place, reason=str(problem)) for problem in report.problems[:MAX_PROBLEMS]
+                ],
             }
         )
 
