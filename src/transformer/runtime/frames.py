@@ -4,10 +4,12 @@ The content of a frame is up to the sender. Where texts of strangers pass, it is
 code.
 """
 
+import json
 import socket
 import struct
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _HEADER: Final = struct.Struct("!IQB")
 MAX_BYTES: Final = 1 << 30
@@ -51,6 +53,19 @@ class Frame(NamedTuple):
     def encode(self) -> bytes:
         """Returns the bytes to send."""
         return _HEADER.pack(len(self.data), self.key, self.kind) + self.data
+
+
+def encode_message(message: Mapping[str, Any], content: bytes = b"") -> bytes:
+    """Returns the data of a frame with a JSON object and, behind it, the bytes of a file."""
+    data = json.dumps(message).encode()
+    return data + b"\n" + content if content else data
+
+
+def decode_message(data: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a frame; the bytes behind it are its "content"."""
+    head, _, content = data.partition(b"\n")
+    message: dict[str, Any] = json.loads(head)
+    return message | {"content": content} if content else message
 
 
 class Decoder:

@@ -5,14 +5,16 @@ import hmac
 import re
 import secrets
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from transformer.documents.formats import FORMATS, PLAIN_TEXT, Format, find_format
+from transformer.errors import ConfigError
 from transformer.pipelines.translation.documents import DocumentReport
+from transformer.serving.document_processes import DocumentProcesses
 from transformer.serving.document_translation import DocumentJob, DocumentRequest, Progress
 from transformer.serving.errors import ServiceError
 from transformer.serving.log import ServerLog
@@ -93,12 +95,19 @@ class Documents:
     Args:
         translation: Translates lines.
         settings: Settings of the server: limits.
+        processes: Read and write documents.
         log: Where documents are logged, without names and texts.
     """
 
-    def __init__(self, translation: TranslationService, settings: ServerSettings, log: ServerLog | None = None) -> None:
+    def __init__(
+        self,
+        translation: TranslationService,
+        settings: ServerSettings,
+        processes: DocumentProcesses,
+        log: ServerLog | None = None,
+    ) -> None:
         self._translation, self._settings, self._log = translation, settings, log or ServerLog("none")
-        self._executor = ThreadPoolExecutor(AT_ONCE, "documents")
+        self._processes = processes
         self._stored: dict[str, StoredDocument] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -109,11 +118,15 @@ class Documents:
         forms = (*FORMATS, PLAIN_TEXT) if self._settings.limits.documents else ()
         return [suffix for form in forms for suffix in form.suffixes]
 
-    def format_of(self, file: UploadedFile) -> Format:
+    def format_of(self, file: UploadedFile, columns: Sequence[int | str] = ()) -> Format:
         """Returns the format of a file.
 
+        Args:
+            file: The file.
+            columns: Columns of a table to translate; by default those with sentences.
+
         Raises:
-            ServiceError: It is too large, or its format is not known.
+            ServiceError: It is too large, its format is not known, or has no columns.
         """
         limits = self._settings.limits
         if len(file.content) > limits.document_bytes:
@@ -121,11 +134,14 @@ class Documents:
             raise ServiceError("too_large", message, param="file")
         form = find_format(Path(file.name), file.content[:HEAD_BYTES])
         if form is None and file.name.lower().endswith(PLAIN_TEXT.suffixes):
-            return PLAIN_TEXT
+            form = PLAIN_TEXT
         if form is None:
             message = f"files of this format are not translated; send one of {', '.join(self.suffixes) or 'none'}"
             raise ServiceError("invalid_request", message, param="file")
-        return form
+        try:
+            return form.with_columns(columns)
+        except ConfigError as error:
+            raise ServiceError("invalid_request", str(error).replace("--", ""), param="columns") from error
 
     def add(self, request: DocumentRequest, owner: str, *, is_awaited: bool = False) -> StoredDocument:
         """Begins to translate a document; `StoredDocument.task` ends when it is translated or has failed.
@@ -180,6 +196,10 @@ class Documents:
             if not document.is_awaited or document.state == "done":
                 self.discard(document)
 
+    async def close(self) -> None:
+        """Ends the processes that read and write documents."""
+        await self._processes.close()
+
     def _make_space(self, request: DocumentRequest) -> None:
         """Deletes the oldest translated document of a client who has too many."""
         limits = self._settings.limits
@@ -222,7 +242,7 @@ class Documents:
 
     async def _translate(self, document: StoredDocument) -> None:
         document.state, document.started = "translating", time.monotonic()
-        job = DocumentJob(document.request, self._translation, self._executor, document.progress)
+        job = DocumentJob(document.request, self._translation, self._processes, document.progress)
         document.content, document.report = await job.run()
 
     def _write_log(self, document: StoredDocument, usage: Usage, seconds: float) -> None:

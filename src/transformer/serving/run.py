@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 
 from transformer.serving.access import Access
 from transformer.serving.app import create_app
-from transformer.serving.documents import Documents
+from transformer.serving.document_processes import DocumentProcesses
+from transformer.serving.documents import AT_ONCE, Documents
 from transformer.serving.engine.engine import ProcessEngine
 from transformer.serving.glossaries import Glossaries
 from transformer.serving.log import ServerLog
@@ -37,9 +39,18 @@ def run(settings: ServerSettings) -> None:
     counted = CountedEngine(engine)
     metrics.register_engine(counted)
     translation = TranslationService(counted, settings)
-    documents = Documents(translation, settings, log)
+    limits = settings.limits
+    start = partial(engine.spawn, {"documents": AT_ONCE, "memory_bytes": limits.document_memory_mb * 10**6})
+    documents = Documents(translation, settings, DocumentProcesses(start, limits.document_read_seconds), log)
     services = Services(settings, counted, translation, glossaries, metrics, documents)
     app = create_app(services, access, log)
     server = StoppableServer(app, settings, counted, access, log, documents.stop)
+
+    async def serve() -> None:
+        try:
+            await server.serve_and_close(listener)
+        finally:
+            await documents.close()
+
     with contextlib.closing(listener), server.handled_signals():
-        asyncio.run(server.serve_and_close(listener))
+        asyncio.run(serve())

@@ -72,6 +72,12 @@ class Limits:
     document_seconds: Annotated[
         Seconds, Doc("seconds until the translation of a document is given up"), LimitResponse("504, or an error state")
     ] = 3600
+    document_read_seconds: Annotated[
+        Seconds, Doc("seconds in which a document must be read, and in which it must be written"), TOO_LARGE
+    ] = 120
+    document_memory_mb: Annotated[
+        Positive, Doc("memory in MB that the process of a document may allocate"), TOO_LARGE
+    ] = 1024
     documents: Annotated[
         Count,
         Doc(

@@ -11,30 +11,13 @@ import pytest
 import requests
 
 from serving_app import TEST_SECONDS, fake_services, running_app
+from serving_documents import FORM, PO, TRANSLATED, ask, begin, po_of, send, wait_for_state, wait_until
 from serving_fakes import FakeEngine
 from transformer.serving.documents import translated_name
 from transformer.serving.errors import ServiceError
 from transformer.serving.keys import add_key
 from transformer.serving.multipart import UploadedFile, parse_multipart
 from transformer.serving.settings import Limits
-
-PO = b"""msgid ""
-msgstr ""
-"Language: de\\n"
-"Content-Type: text/plain; charset=UTF-8\\n"
-
-#: a.c:1
-#, c-format
-msgid "Open %s now"
-msgstr ""
-
-msgid "Close"
-msgstr "Zu"
-"""
-TRANSLATED = PO.replace(b"#, c-format", b"#, fuzzy, c-format").replace(
-    b'now"\nmsgstr ""', b'now"\nmsgstr "OPEN %s NOW"'
-)
-FORM = {"source": "en", "target": "de"}
 
 
 @pytest.fixture
@@ -54,39 +37,6 @@ def client(address: str) -> Iterator[deepl.DeepLClient]:
     client = deepl.DeepLClient("any-key", server_url=address, send_platform_info=False)
     yield client
     client.close()
-
-
-def send(address: str, content: bytes = PO, name: str = "app.po", **fields: Any) -> requests.Response:
-    """Sends a file as LibreTranslate's clients do."""
-    files = {"file": (name, content)}
-    return requests.post(f"{address}/translate_file", data=FORM | fields, files=files, timeout=TEST_SECONDS)
-
-
-def begin(address: str, content: bytes = PO, name: str = "app.po", **fields: Any) -> dict[str, str]:
-    """Sends a document as DeepL's clients do, and returns its handle."""
-    form = {"source_lang": "EN", "target_lang": "DE", **fields}
-    answer = requests.post(f"{address}/v2/document", data=form, files={"file": (name, content)}, timeout=TEST_SECONDS)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def ask(address: str, handle: dict[str, str], path: str = "") -> requests.Response:
-    url = f"{address}/v2/document/{handle['document_id']}{path}"
-    return requests.post(url, json={"document_key": handle["document_key"]}, timeout=TEST_SECONDS)
-
-
-def wait_for_state(address: str, handle: dict[str, str], *states: str) -> dict[str, Any]:
-    end = time.monotonic() + TEST_SECONDS
-    while time.monotonic() < end:
-        answer = ask(address, handle).json()
-        if answer["status"] in states:
-            return answer
-        time.sleep(0.02)
-    raise TimeoutError(answer)
-
-
-def po_of(n: int, text: str = "Line number {}") -> bytes:
-    return PO + b"".join(b'\nmsgid "%b"\nmsgstr ""\n' % text.format(number).encode() for number in range(n))
 
 
 def test_file_is_translated_and_downloaded(address: str) -> None:
@@ -297,19 +247,11 @@ def test_client_that_leaves_cancels_its_file(address: str, engine: FakeEngine) -
 
 
 def wait_for_jobs(engine: FakeEngine, n: int) -> None:
-    _wait(lambda: engine.n_running >= n)
+    wait_until(lambda: engine.n_running >= n)
 
 
 def wait_until_cancelled(engine: FakeEngine, n: int) -> None:
-    _wait(lambda: engine.n_cancelled == n and not engine.n_running)
-
-
-def _wait(condition: Any) -> None:
-    end = time.monotonic() + TEST_SECONDS
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError
-        time.sleep(0.02)
+    wait_until(lambda: engine.n_cancelled == n and not engine.n_running)
 
 
 def test_number_of_documents_is_limited(address: str, engine: FakeEngine) -> None:
@@ -334,7 +276,7 @@ def test_documents_are_deleted_after_a_time(engine: FakeEngine) -> None:
     limits = Limits(kept_seconds=0.05, all_documents_bytes=len(PO) + 50)
     with running_app(fake_services(engine, limits=limits)) as address:
         url = send(address).json()["translatedFileUrl"]
-        _wait(lambda: requests.get(url, timeout=TEST_SECONDS).status_code == 404)
+        wait_until(lambda: requests.get(url, timeout=TEST_SECONDS).status_code == 404)
         engine.gate.clear()
         begin(address)
         answer = send(address)
@@ -360,7 +302,7 @@ def test_keys(engine: FakeEngine, tmp_path: Path) -> None:
         handle = client.translate_document_upload(PO, source_lang="EN", target_lang="DE", filename="a.po")
         with pytest.raises(deepl.DeepLException):
             deepl.DeepLClient(other, server_url=address).translate_document_get_status(handle)
-        _wait(lambda: client.translate_document_get_status(handle).done)
+        wait_until(lambda: client.translate_document_get_status(handle).done)
         assert client.get_usage().character.count == 2 * len("Open %1$s now")
 
 
@@ -400,3 +342,34 @@ def test_options_reach_the_documents(address: str) -> None:
 def wait_and_get(address: str, handle: dict[str, str]) -> bytes:
     wait_for_state(address, handle, "done")
     return ask(address, handle, "/result").content
+
+
+CSV = b"id,title,text\n1,Dog,Hello you there\n2,Cat,See you later\n"
+
+
+def test_columns_of_tables_are_chosen(address: str) -> None:
+    """Catches tables whose columns clients of LibreTranslate or DeepL cannot choose, and a choice that is ignored."""
+    every = CSV.replace(b"Hello you there", b"HELLO YOU THERE").replace(b"See you later", b"SEE YOU LATER")
+    titles = CSV.replace(b"Dog", b"DOG").replace(b"Cat", b"CAT")
+    answer = send(address, CSV, "a.csv", details="true").json()
+    assert requests.get(answer["translatedFileUrl"], timeout=TEST_SECONDS).content == every
+    assert "see columns" in answer["details"]["notes"][0]
+    for columns in ("title", "2"):
+        answer = send(address, CSV, "a.csv", columns=columns).json()
+        assert requests.get(answer["translatedFileUrl"], timeout=TEST_SECONDS).content == titles
+    assert wait_and_get(address, begin(address, CSV, "a.csv", columns="title")) == titles
+    for name, content, columns, message in (
+        ("a.csv", CSV, "other", "no column is named 'other'"), ("a.csv", CSV, "7", "columns names column 7"),
+        ("a.po", PO, "1", "columns are those of tables"),
+    ):  # fmt: skip
+        refused = send(address, content, name, columns=columns)
+        assert (refused.status_code, message in refused.json()["error"]) == (400, True), refused.text
+
+
+def test_problems_are_told_with_their_texts(address: str) -> None:
+    """Catches a summary that counts what was left, in a format without comments, and does not say what it was."""
+    content = b'{"a": "Say unclear", "b": "12", "c": "{x, plural, one {a}"}'
+    details = send(address, content, "a.json", details="true").json()["details"]
+    unsure, left = details["problems"]
+    assert (unsure["source"], unsure["translation"], unsure["reason"][:6]) == ("Say unclear", "SAY UNCLEAR", "unsure")
+    assert (left["place"], left["source"], left["translation"]) == ("a.json:1", "{x, plural, one {a}", None)

@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from starlette.types import ASGIApp
 
+from serving_app import fake_services
 from serving_fakes import FakeEngine
 from transformer.serving.app import create_app
-from transformer.serving.documents import Documents
-from transformer.serving.glossaries import Glossaries
-from transformer.serving.metrics import ServerMetrics
-from transformer.serving.operations import Services
-from transformer.serving.settings import Limits, ServerSettings
-from transformer.serving.translation import TranslationService
+from transformer.serving.settings import Limits
 
 UNEXPECTED = {500, 504}
 """Statuses of failures and of requests that do not end in time; others tell the client what is wrong."""
@@ -26,10 +22,7 @@ def make_app() -> ASGIApp:
     """Returns the application with an engine without models."""
     engine = FakeEngine()
     limits = Limits(per_minute=0, request_seconds=60, characters=2000, texts=20)
-    chosen = ServerSettings(models={name: name for name in engine.models}, limits=limits)
-    translation = TranslationService(engine, chosen)
-    documents = Documents(translation, chosen)
-    return create_app(Services(chosen, engine, translation, Glossaries(chosen), ServerMetrics(), documents))
+    return create_app(fake_services(engine, limits=limits))
 
 
 @pytest.mark.parametrize(

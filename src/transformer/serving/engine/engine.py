@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import os
+import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -15,6 +16,7 @@ from transformer.serving.engine.memory import memory_of
 from transformer.serving.engine.model import ServedModel
 from transformer.serving.engine.queue import PendingRequest, StreamRequest
 from transformer.serving.engine.spawner_client import Spawner
+from transformer.serving.engine.starting import Settings
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import TASKS, EngineStatus, Job, Metrics, ModelInfo
 from transformer.serving.settings import ServerSettings
@@ -72,6 +74,10 @@ class ProcessEngine:
     def models(self) -> Mapping[str, ModelInfo]:
         """Models by name, in the order in which they were given."""
         return {name: model.info for name, model in self._models.items()}
+
+    def spawn(self, settings: Settings) -> socket.socket:
+        """Starts a process that is not that of a model; see `Spawner.spawn`."""
+        return self._spawner.spawn(settings)
 
     async def open(self) -> None:
         """Joins the running event loop, and begins to load the models if settings ask for it."""

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Final, cast
 
 from transformer.errors import BundleError
-from transformer.runtime.frames import Decoder, Frame, Kind
+from transformer.runtime.frames import Decoder, Frame, Kind, decode_message, encode_message
 
 LOGGER: Final = logging.getLogger("transformer.serving")
 END_SECONDS: Final = 5
@@ -25,7 +25,9 @@ class ProcessEndedError(Exception):
 
 
 class ModelProcess(asyncio.Protocol):
-    """A connection to a process that describes or loads a model, see `transformer.serving.engine.model_process.run`.
+    """A connection to a process that describes or loads a model, or reads and writes documents.
+
+    See `transformer.serving.engine.model_process.run` and `transformer.serving.engine.document_process.run`.
 
     Args:
         on_idle: Function to call when a worker can take a request.
@@ -72,6 +74,11 @@ class ModelProcess(asyncio.Protocol):
         return bool(self._answers)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._ended.done()
+
+    @property
     def n_idle(self) -> int:
         """Number of workers that can take a request."""
         return 0 if self.is_closing else max(0, len(self.workers) - len(self._answers))
@@ -81,14 +88,14 @@ class ModelProcess(asyncio.Protocol):
         """Ids of the process and its workers; on a GPU it is its own worker."""
         return list({self._pid, *self.workers})
 
-    def request(self, message: Message) -> "Answer":
-        """Sends a request."""
+    def request(self, message: Message, content: bytes = b"") -> "Answer":
+        """Sends a request, with the bytes of a file if it needs one."""
         key = next(self._keys)
         answer = self._answers[key] = Answer(lambda kind: self._signal(kind, key))
         if self._ended.done():
             del self._answers[key]
             answer.add(None)
-        self._send(Frame(Kind.REQUEST, key, json.dumps(message).encode()))
+        self._send(Frame(Kind.REQUEST, key, encode_message(message, content)))
         return answer
 
     def retire(self) -> None:
@@ -145,7 +152,7 @@ class ModelProcess(asyncio.Protocol):
         elif frame.kind == Kind.PART:
             self._answers[frame.key].add({"part": json.loads(frame.data)})
         else:
-            self._answers.pop(frame.key).add(json.loads(frame.data) if frame.kind == Kind.RESULT else None)
+            self._answers.pop(frame.key).add(decode_message(frame.data) if frame.kind == Kind.RESULT else None)
             if self.is_closing and not self._answers:
                 self._end()
             self._on_idle()

@@ -1,4 +1,4 @@
-"""The spawner process: imports torch once, and forks a process for each model to describe or to load.
+"""The spawner process: imports torch once, and forks a process for each model, and one for documents.
 
 The server starts it with `python -m transformer.serving.engine.spawner FD`. It has one thread, so that it can fork
 safely.
@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from transformer.serving.engine import model_process
+from transformer.serving.engine import document_process, model_process
 from transformer.serving.engine.starting import receive_settings
 
 
@@ -19,7 +19,7 @@ def main(control: socket.socket) -> None:
         settings, stream = received
         if not os.fork():
             control.close()
-            model_process.run(stream, settings)
+            (document_process if "documents" in settings else model_process).run(stream, settings)
         stream.close()
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from transformer.documents.formats import parse_columns
 from transformer.options.fields import Doc
 from transformer.pipelines.translation.documents import DocumentOptions
 from transformer.serving.document_translation import DocumentRequest
@@ -29,13 +30,25 @@ class DocumentFields(TranslateFields):
     mark: Annotated[
         Literal["all", "unsure", "none"], Doc("which translations are marked for review, in formats with such a mark")
     ] = "all"
+    columns: Annotated[
+        str, Doc("columns of a table to translate: names in its first row, or numbers from 1, separated by commas")
+    ] = ""
 
 
 class Problem(BaseModel):
-    """A segment that was left untranslated, or whose translation is unsure: its place, and the reason."""
+    """A segment that was left untranslated, or whose translation is unsure.
+
+    Attributes:
+        place: File and line.
+        reason: Why, and whether it was left untranslated.
+        source: Its text.
+        translation: Its translation; null if it was left untranslated.
+    """
 
     place: str
     reason: str
+    source: str
+    translation: str | None
 
 
 class DocumentDetails(BaseModel):
@@ -51,6 +64,7 @@ class DocumentDetails(BaseModel):
         kept: Number of segments that had a translation, or nothing to translate.
         reasons: Number of segments by the reason why they are unsure or were left untranslated.
         problems: The first of these segments.
+        notes: What a reader should know about how the document was read, such as the columns that were chosen.
     """
 
     lines: int
@@ -62,6 +76,7 @@ class DocumentDetails(BaseModel):
     kept: int | None = None
     reasons: dict[str, int] = Field(default_factory=dict[str, int])
     problems: list[Problem] = Field(default_factory=list[Problem])
+    notes: list[str] = Field(default_factory=list[str])
 
     @classmethod
     def of(cls, document: StoredDocument) -> Self:
@@ -78,8 +93,12 @@ class DocumentDetails(BaseModel):
                 "kept": report.kept,
                 "reasons": dict(report.reasons.most_common()),
                 "problems": [
-                    Problem(place=problem.place, reason=str(problem)) for problem in report.problems[:MAX_PROBLEMS]
+                    Problem(
+                        place=problem.place, reason=str(problem), source=problem.source, translation=problem.translation
+                    )
+                    for problem in report.problems[:MAX_PROBLEMS]
                 ],
+                "notes": [note.replace("--columns", "columns") for note in report.notes],
             }
         )
 
@@ -116,7 +135,7 @@ def begin(
     request = DocumentRequest(
         file.name,
         file.content,
-        documents.format_of(file),
+        documents.format_of(file, parse_columns(fields.columns)),
         source,
         target,
         options,
