@@ -306,7 +306,7 @@ PIPELINES: Final = (
         "if source and target:\n            return True", "unit/text/test_numbers.py::test_other_values",
     ),
     Fault(
-        "text/numbers.py", "last not in (decimal, \"٫\"))", "last not in (\"٫\",))",
+        "text/number_values.py", "last not in (decimal, \"٫\"))", "last not in (\"٫\",))",
         "unit/text/test_numbers.py::test_the_language_decides",
     ),
     Fault(

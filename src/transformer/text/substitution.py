@@ -10,7 +10,8 @@ import regex
 
 from transformer.text.normalization import INVISIBLE
 from transformer.text.number_words import month_names, unit_names, write_date, write_euros
-from transformer.text.numbers import Number, read_numbers, write_number
+from transformer.text.number_writing import write_number
+from transformer.text.numbers import Number, read_numbers
 from transformer.text.spans import blank_kept
 
 Languages = tuple[str, str]

@@ -11,7 +11,8 @@ from transformer.text.markup import element_spans, markup_tokens, unescape
 from transformer.text.markup_templates import Markup, markup_template
 from transformer.text.normalization import normalize_spaces, remove_invisible, split_outer_space
 from transformer.text.number_comparison import compare_numbers
-from transformer.text.numbers import adapt_copied_numbers, read_numbers
+from transformer.text.number_writing import adapt_copied_numbers
+from transformer.text.numbers import read_numbers
 from transformer.text.plain_copy import PlainCopy
 from transformer.text.sentences import sentence_spans
 from transformer.text.spans import blank_addresses, blank_tags, without_addresses

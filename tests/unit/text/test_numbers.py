@@ -7,7 +7,8 @@ import pytest
 from babel.numbers import format_currency, format_decimal
 
 from transformer.text.number_comparison import compare_numbers
-from transformer.text.numbers import adapt_copied_numbers, read_numbers, write_number
+from transformer.text.number_writing import adapt_copied_numbers, write_number
+from transformer.text.numbers import read_numbers
 
 EN_DE, DE_EN = ("en", "de"), ("de", "en")
 

@@ -19,7 +19,7 @@ from transformer.pipelines.translation.seen_words import is_seen_whole, seen_uni
 from transformer.pipelines.translation.segment import SegmentedLine
 from transformer.pipelines.translation.terminology import beside_flag
 from transformer.pipelines.translation.truecasing import restored_case
-from transformer.text.numbers import adapt_copied_numbers
+from transformer.text.number_writing import adapt_copied_numbers
 from transformer.text.substitution import SubstitutedLine
 from transformer.tokenizers.pair import TokenizerPair
 
