@@ -1,5 +1,6 @@
 """The model of "Attention Is All You Need" on one page."""
 
+from collections.abc import Collection
 from typing import Final
 
 import torch
@@ -205,13 +206,10 @@ def build_transformer(
 
     depths = {"encoder_layers": N if encoder_layers is None else encoder_layers,
               "decoder_layers": N if decoder_layers is None else decoder_layers}  # fmt: skip
-    sizes = {"src_vocab_size": src_vocab_size, "tgt_vocab_size": tgt_vocab_size, "src_seq_len": src_seq_len,
-             "tgt_seq_len": tgt_seq_len, "d_model": d_model, "N": N, "h": h, "d_ff": d_ff, **depths}  # fmt: skip
-    if positions not in POSITIONS:
-        raise ConfigError(f"positions={positions!r} is unknown; choose 'sinusoidal' or 'learned'")
-    for name, size in sizes.items():
-        if size < 1:
-            raise ConfigError(f"{name}={size} is below 1; choose a positive number")
+    _check_sizes(src_vocab_size=src_vocab_size, tgt_vocab_size=tgt_vocab_size, src_seq_len=src_seq_len,
+                 tgt_seq_len=tgt_seq_len, d_model=d_model, N=N, h=h, d_ff=d_ff, **depths)  # fmt: skip
+    _check_choice("positions", positions, POSITIONS)
+    _check_choice("initialization", initialization, INITIALIZATIONS)
     model = Transformer(
         Encoder(nn.ModuleList(encoder_layer() for _ in range(depths["encoder_layers"])), final_norm()),
         Decoder(nn.ModuleList(decoder_layer() for _ in range(depths["decoder_layers"])), final_norm()),
@@ -222,11 +220,20 @@ def build_transformer(
         ProjectionLayer(d_model, tgt_vocab_size, bias=share_embeddings == "none"),
     )
     _share(model, share_embeddings)
-    if initialization not in INITIALIZATIONS:
-        raise ConfigError(f"initialization={initialization!r} is unknown; choose 'xavier' or 'fairseq'")
     INITIALIZATIONS[initialization](model)
     initialize_embeddings(model)
     return model
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"{name}={size} is below 1; choose a positive number")
+
+
+def _check_choice(option: str, value: str, choices: Collection[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{option}={value!r} is unknown; choose {' or '.join(map(repr, choices))}")
 
 
 def _share(model: Transformer, share_embeddings: str) -> None:
