@@ -1,11 +1,6 @@
 """Routes of OpenAI's interface: models, completions, chats and embeddings."""
 
-import base64
-import struct
-import time
-import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -14,8 +9,15 @@ from transformer.serving.chat import ROLES, ChatPrompt, Message, chat_prompt
 from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import TASKS, Item, Job, ModelInfo
 from transformer.serving.operations import Call, Operation
-from transformer.serving.routes.event_stream import EventStream
 from transformer.serving.routes.models import check_texts, find_model, make_job, model_for, openai_error, run
+from transformer.serving.routes.openai_answers import (
+    Parts,
+    chat_answer,
+    completion_answer,
+    embedding_answer,
+    stream_chat,
+    stream_completion,
+)
 from transformer.serving.routes.openai_types import (
     ChatCompletion,
     ChatMessage,
@@ -36,8 +38,6 @@ COMPLETION_TOKENS: Final = 16
 MAX_STOPS: Final = 16
 MAX_STOP_CHARACTERS: Final = 1000
 Answer = dict[str, Any] | Response
-Parts = AsyncGenerator[Mapping[str, Any], None]
-Events = AsyncGenerator[dict[str, Any], None]
 
 
 async def list_models(call: Call) -> ModelList:
@@ -54,23 +54,15 @@ async def complete(call: Call) -> Answer:
     """Continues prompts."""
     body: CompletionRequest = call.body
     body.refuse_unsupported()
-    if body.best_of not in (None, body.n or 1):
+    if body.best_of not in (None, body.n_answers):
         raise ServiceError("invalid_request", "best_of is not supported; leave it out", param="best_of")
     model_for(call, body.model, "generate")
     prompts = _texts(call, body.prompt, "prompt")
     job = _generation_job(call, prompts, body.max_tokens or COMPLETION_TOKENS)
-    shared = _shared_fields("cmpl", "text_completion", body.model)
+    echoes = prompts if body.echo else [""] * len(prompts)
     if body.stream:
-        parts, prompt = call.services.engine.stream(job), prompts[0] if body.echo else ""
-        return await _stream(call, parts, lambda parts: _completion_events(parts, shared, prompt))
-    results = await run(call, job)
-    texts = [
-        (f"{prompt if body.echo else ''}{alternative['text']}", alternative["finished"])
-        for prompt, result in zip(prompts, results, strict=True)
-        for alternative in result["alternatives"]
-    ]
-    choices = [_completion_choice(text, index, finished) for index, (text, finished) in enumerate(texts)]
-    return {**shared, "choices": choices, "usage": _usage_of(results)}
+        return await stream_completion(body, call.services.engine.stream(job), echoes[0])
+    return completion_answer(body.model, echoes, await run(call, job))
 
 
 async def chat(call: Call) -> Answer:
@@ -84,10 +76,10 @@ async def chat(call: Call) -> Answer:
         return await _translate(call, info, messages)
     model_for(call, body.model, "generate")
     prompt = chat_prompt(messages, info.chat)
-    job = _generation_job(call, [prompt.text], body.max_completion_tokens or body.max_tokens, prompt)
+    job = _generation_job(call, [prompt.text], body.token_limit, prompt)
     if body.stream:
-        return await _stream_chat(call, call.services.engine.stream(job))
-    return _chat_answer(body.model, await run(call, job))
+        return await stream_chat(body, call.services.engine.stream(job))
+    return chat_answer(body.model, await run(call, job))
 
 
 async def _translate(call: Call, info: ModelInfo, messages: Sequence[Message]) -> Answer:
@@ -104,12 +96,12 @@ async def _translate(call: Call, info: ModelInfo, messages: Sequence[Message]) -
     if body.stop:
         raise ServiceError("invalid_request", "stop is not supported by a translator; leave it out", param="stop")
     if body.stream:
-        return await _stream_chat(call, _translation_parts(call, info, messages[0].content))
-    return _chat_answer(body.model, [await _translation(call, info, messages[0].content)])
+        return await stream_chat(body, _translation_parts(call, info, messages[0].content))
+    return chat_answer(body.model, [await _translation(call, info, messages[0].content)])
 
 
-async def _translation(call: Call, info: ModelInfo, text: str) -> Mapping[str, Any]:
-    """Returns the translation of a text in the form of a continuation.
+async def _translation(call: Call, info: ModelInfo, message: str) -> Mapping[str, Any]:
+    """Returns the translation of a message in the form of a continuation.
 
     Raises:
         ServiceError: It has more tokens than the request allows, or fails.
@@ -117,18 +109,18 @@ async def _translation(call: Call, info: ModelInfo, text: str) -> Mapping[str, A
     body: ChatRequest = call.body
     if not info.source_language or not info.target_language:
         problem = "translates several pairs of languages" if info.directions else "has languages that are not known"
-        message = f"model {info.name} {problem}; name them with POST /translate"
-        raise ServiceError("invalid_request", message, param="model")
-    fields = TranslateFields(model=info.name, alternatives=(body.n or 1) - 1)
+        rule = f"model {info.name} {problem}; name them with POST /translate"
+        raise ServiceError("invalid_request", rule, param="model")
+    fields = TranslateFields(model=info.name, alternatives=body.n_answers - 1)
     (translated,) = await translate(
-        call, [text], info.source_language, info.target_language, fields, TranslateOptions()
+        call, [message], info.source_language, info.target_language, fields, TranslateOptions()
     )
-    max_tokens, n_tokens = body.max_completion_tokens or body.max_tokens, translated.target_tokens
-    if max_tokens is not None and n_tokens > max_tokens:
-        message = f"the translation has {n_tokens} tokens, more than max_tokens; a translation is not cut"
-        raise ServiceError("invalid_request", message, param="max_tokens")
+    n_tokens = translated.target_tokens
+    if body.token_limit is not None and n_tokens > body.token_limit:
+        rule = f"the translation has {n_tokens} tokens, more than max_tokens; a translation is not cut"
+        raise ServiceError("invalid_request", rule, param="max_tokens")
     texts = [translated.text, *translated.alternatives]
-    alternatives = [{"text": one, "finished": True, "tokens": n_tokens} for one in texts]
+    alternatives = [{"text": text, "finished": True, "tokens": n_tokens} for text in texts]
     return {"alternatives": alternatives, "prompt_tokens": translated.source_tokens}
 
 
@@ -138,23 +130,6 @@ async def _translation_parts(call: Call, info: ModelInfo, text: str) -> Parts:
     (alternative,) = result["alternatives"]
     yield {"text": alternative["text"], "tokens": alternative["tokens"]}
     yield {**alternative, "text": "", "prompt_tokens": result["prompt_tokens"]}
-
-
-def _chat_answer(model: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": alternative["text"].lstrip(), "refusal": None},
-            "logprobs": None,
-            "finish_reason": _finish_reason(alternative["finished"]),
-        }
-        for index, alternative in enumerate(results[0]["alternatives"])
-    ]
-    return {
-        **_shared_fields("chatcmpl", "chat.completion", model),
-        "choices": choices,
-        "usage": _usage_of(results),
-    }
 
 
 async def embed(call: Call) -> dict[str, Any]:
@@ -167,20 +142,7 @@ async def embed(call: Call) -> dict[str, Any]:
         call, body.model, "embed", [Item(text) for text in texts],
         dimensions=body.dimensions, truncate=body.truncate or None,
     )  # fmt: skip
-    results = await run(call, job)
-    encode = encode_base64 if body.encoding_format == "base64" else list
-    data = [
-        {"object": "embedding", "index": index, "embedding": encode(result["vector"])}
-        for index, result in enumerate(results)
-    ]
-    n_tokens = sum(result["tokens"] for result in results)
-    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    return {"object": "list", "data": data, "model": body.model, "usage": usage}
-
-
-def encode_base64(vector: Sequence[float]) -> str:
-    """Returns a vector as base64 of its numbers as little-endian float32."""
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode("ascii")
+    return embedding_answer(body, await run(call, job))
 
 
 def _model_card(info: ModelInfo) -> ModelCard:
@@ -234,14 +196,13 @@ def _generation_job(call: Call, prompts: Sequence[str], max_tokens: int | None, 
     _check_number(call, len(prompts))
     if max_tokens is not None and max_tokens > limits.tokens:
         raise ServiceError("invalid_request", f"max_tokens is above {limits.tokens}; choose less", param="max_tokens")
-    n = body.n or 1
     return make_job(
         call, body.model, "generate", [Item(prompt) for prompt in prompts],
         max_tokens=limits.tokens if max_tokens is None else max_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
-        n_best=n if n > 1 else None,
+        n_best=body.n_answers if body.n_answers > 1 else None,
         seed=body.seed,
         stop=[*_stop_sequences(body.stop), *(chat.stops if chat else ())] or None,
         special_tokens=True if chat and chat.special_tokens else None,
@@ -256,7 +217,7 @@ def _check_number(call: Call, n_prompts: int) -> None:
     """
     body: GenerationRequest = call.body
     limits = call.services.settings.limits
-    n = body.n or 1
+    n = body.n_answers
     if n > limits.alternatives:
         raise ServiceError("invalid_request", f"n is above {limits.alternatives}; ask for fewer", param="n")
     if n * n_prompts > limits.texts:
@@ -277,102 +238,6 @@ def _stop_sequences(stop: str | Sequence[str] | None) -> list[str]:
         message = f"stop has up to {MAX_STOPS} texts of 1 to {MAX_STOP_CHARACTERS} characters"
         raise ServiceError("invalid_request", message, param="stop")
     return stops
-
-
-async def _stream_chat(call: Call, parts: Parts) -> Response:
-    shared = _shared_fields("chatcmpl", "chat.completion.chunk", call.body.model)
-    return await _stream(call, parts, lambda parts: _chat_events(parts, shared))
-
-
-async def _stream(call: Call, parts: Parts, make_events: Callable[[Parts], Events]) -> Response:
-    """Returns the stream of a continuation, once its first part is there; an error before it has an HTTP status."""
-    body: GenerationRequest = call.body
-    has_usage = bool(body.stream_options and body.stream_options.include_usage)
-    try:
-        first = await anext(parts)
-    except BaseException:
-        await parts.aclose()
-        raise
-    return EventStream(_with_usage(make_events(_prepend(first, parts)), has_usage=has_usage))
-
-
-async def _prepend(first: Mapping[str, Any], parts: Parts) -> Parts:
-    async with aclosing(parts):
-        yield first
-        async for part in parts:
-            yield part
-
-
-async def _with_usage(events: Events, *, has_usage: bool) -> Events:
-    """Yields the events of a stream, with usage if it was asked for, and an error as the last event if it fails.
-
-    With usage, each event has the field, which is null except in an additional last event without choices.
-    """
-    async with aclosing(events):
-        try:
-            async for event in events:
-                usage = event.pop("usage", None)
-                yield {**event, "usage": None} if has_usage else event
-                if has_usage and usage is not None:
-                    yield {**event, "choices": [], "usage": usage}
-        except ServiceError as error:
-            yield openai_error(error)
-
-
-async def _completion_events(parts: Parts, shared: Mapping[str, Any], prompt: str) -> Events:
-    async with aclosing(parts):
-        if prompt:
-            yield {**shared, "choices": [_completion_choice(prompt)]}
-        async for part in parts:
-            if "finished" not in part:
-                yield {**shared, "choices": [_completion_choice(part["text"])]}
-                continue
-            yield {**shared, "choices": [_completion_choice("", 0, part["finished"])], "usage": _usage_of_part(part)}
-
-
-async def _chat_events(parts: Parts, shared: Mapping[str, Any]) -> Events:
-    async with aclosing(parts):
-        yield {**shared, "choices": [_chunk({"role": "assistant", "content": "", "refusal": None})]}
-        has_begun = False
-        async for part in parts:
-            if "finished" in part:
-                yield {**shared, "choices": [_chunk({}, part["finished"])], "usage": _usage_of_part(part)}
-                continue
-            text = part["text"] if has_begun else part["text"].lstrip()
-            has_begun = has_begun or bool(text)
-            if text:
-                yield {**shared, "choices": [_chunk({"content": text})]}
-
-
-def _chunk(delta: Mapping[str, Any], finished: bool | None = None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": _finish_reason(finished)}
-
-
-def _completion_choice(text: str, index: int = 0, finished: bool | None = None) -> dict[str, Any]:
-    return {"index": index, "text": text, "logprobs": None, "finish_reason": _finish_reason(finished)}
-
-
-def _finish_reason(finished: bool | None) -> str | None:
-    """Returns why a continuation ended; None if it has not."""
-    return None if finished is None else "stop" if finished else "length"
-
-
-def _shared_fields(prefix: str, kind: str, model: str) -> dict[str, Any]:
-    """Returns the fields that all events of a response share."""
-    return {"id": f"{prefix}-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def _usage_of_part(part: Mapping[str, Any]) -> dict[str, int]:
-    return _usage(part["prompt_tokens"], part["tokens"])
-
-
-def _usage_of(results: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    n_read = sum(result["prompt_tokens"] for result in results)
-    return _usage(n_read, sum(alternative["tokens"] for result in results for alternative in result["alternatives"]))
-
-
-def _usage(n_read: int, n_written: int) -> dict[str, int]:
-    return {"prompt_tokens": n_read, "completion_tokens": n_written, "total_tokens": n_read + n_written}
 
 
 OPERATIONS: Final = (

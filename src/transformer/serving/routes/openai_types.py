@@ -70,6 +70,16 @@ class GenerationRequest(_Request):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
+    @property
+    def n_answers(self) -> int:
+        """Number of continuations of each prompt."""
+        return self.n or 1
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with the numbers of tokens."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
 
 class CompletionRequest(GenerationRequest):
     """Request of `/v1/completions`."""
@@ -100,6 +110,11 @@ class ChatRequest(GenerationRequest):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
+
+    @property
+    def token_limit(self) -> int | None:
+        """Maximum number of tokens of the answer, by its new or its old name; None if the request has none."""
+        return self.max_completion_tokens or self.max_tokens
 
 
 class EmbeddingRequest(_Request):
