@@ -83,7 +83,8 @@ def write_pages(app: Sphinx, error: Exception | None) -> None:
         return
     import transformer
     from transformer.inspection.gradient_norms import compared_norms, step_norms
-    from transformer.inspection.page import attention_data, page_data, render
+    from transformer.inspection.page import render
+    from transformer.inspection.page_data import attention_data, page_data
     from transformer.inspection.passes import record_pass
     from transformer.pipelines.auto import read_model
 

@@ -103,7 +103,8 @@ def _write(bundle: "Bundle", text: str, target: str | None, output_path: Path, l
     """Writes the page of a pass to one file."""
     from transformer.inspection.gradient_norms import compared_norms, step_norms
     from transformer.inspection.packing import parse_layers
-    from transformer.inspection.page import page_data, render
+    from transformer.inspection.page import render
+    from transformer.inspection.page_data import page_data
     from transformer.inspection.passes import record_pass
     from transformer.storage.atomic import atomic_file
 

@@ -16,7 +16,8 @@ from transformer.bundle import Bundle
 from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.inspection.gradient_norms import step_norms, untrained_norms
 from transformer.inspection.packing import Facts
-from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import PageData, page_data
 from transformer.inspection.passes import Changes, Pass, record_pass
 
 HOST: Final = "127.0.0.1"

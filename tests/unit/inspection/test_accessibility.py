@@ -6,7 +6,8 @@ import pytest
 from inspected import recorded
 from opened import NEEDS_BROWSER, go, open_page
 from transformer.inspection.gradient_norms import compared_norms
-from transformer.inspection.page import PageData, attention_data, page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import PageData, attention_data, page_data
 
 axe_playwright = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
 pytestmark = NEEDS_BROWSER

@@ -13,7 +13,8 @@ import torch
 from opened import NEEDS_BROWSER, open_page
 from samples import ROOT
 from transformer.bundle import Bundle
-from transformer.inspection.page import attention_data, page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import attention_data, page_data
 from transformer.inspection.passes import record_pass
 from transformer.pipelines.auto import read_model
 

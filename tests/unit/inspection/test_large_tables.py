@@ -6,8 +6,9 @@ import pytest
 
 from inspected import recorded
 from opened import NEEDS_BROWSER, go, open_page
-from transformer.inspection import page
-from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection import page_data as page_module
+from transformer.inspection.page import render
+from transformer.inspection.page_data import PageData, page_data
 
 pytestmark = NEEDS_BROWSER
 
@@ -20,8 +21,8 @@ CELL = """async ([step, input, index]) => {
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch) -> PageData:
     """Returns a pass of which all tables of tokens count as large, and two tokens as the most probable ones."""
-    monkeypatch.setattr(page, "LARGE_TABLE", 10)
-    monkeypatch.setattr(page, "TOP", 2)
+    monkeypatch.setattr(page_module, "LARGE_TABLE", 10)
+    monkeypatch.setattr(page_module, "TOP", 2)
     return page_data(recorded("transformer"))
 
 

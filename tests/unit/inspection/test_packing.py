@@ -17,7 +17,7 @@ from transformer.inspection.packing import (
     parse_layers,
     quantize_rows,
 )  # fmt: skip
-from transformer.inspection.page import PageData, page_data
+from transformer.inspection.page_data import PageData, page_data
 from transformer.inspection.passes import Pass
 
 

@@ -14,7 +14,8 @@ from inspected import FAMILIES, names, recorded
 from opened import NEEDS_BROWSER, go, open_page
 from samples import fast_first
 from transformer.inspection.gradient_norms import compared_norms
-from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import PageData, page_data
 from transformer.inspection.passes import Example, Pass
 
 pytestmark = NEEDS_BROWSER

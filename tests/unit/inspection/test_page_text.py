@@ -11,7 +11,8 @@ import torch
 from inspected import example, recorded, tiny
 from opened import NEEDS_BROWSER, go, open_page
 from transformer.inspection import page as pages
-from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import PageData, page_data
 from transformer.inspection.passes import Pass
 
 pytestmark = NEEDS_BROWSER

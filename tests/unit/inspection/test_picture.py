@@ -6,7 +6,8 @@ import pytest
 
 from inspected import recorded
 from opened import NEEDS_BROWSER, go, open_page
-from transformer.inspection.page import PageData, page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import PageData, page_data
 
 pytestmark = NEEDS_BROWSER
 

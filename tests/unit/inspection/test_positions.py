@@ -5,7 +5,8 @@ import pytest
 
 from inspected import recorded
 from opened import NEEDS_BROWSER, go, open_page
-from transformer.inspection.page import page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import page_data
 
 pytestmark = NEEDS_BROWSER
 

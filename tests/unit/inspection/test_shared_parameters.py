@@ -6,7 +6,8 @@ import torch.nn.functional as F
 
 from inspected import example, recorded, tiny
 from opened import NEEDS_BROWSER, go, open_page
-from transformer.inspection.page import page_data, render
+from transformer.inspection.page import render
+from transformer.inspection.page_data import page_data
 from transformer.inspection.passes import Pass
 
 pytestmark = NEEDS_BROWSER

@@ -8,7 +8,7 @@ import torch
 from inspected import FAMILIES, example, recorded, tiny
 from transformer.blocks import causal_mask
 from transformer.inspection.gradient_norms import compared_norms, step_norms
-from transformer.inspection.page import mathml
+from transformer.inspection.page_data import mathml
 from transformer.inspection.passes import Changes, Pass
 from transformer.inspection.steps import make_steps
 
