@@ -8,7 +8,7 @@ import typer
 
 from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.files import check_new_folder
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import ConfigError
 
@@ -20,9 +20,7 @@ def average(
     ],
     output_path: Annotated[
         Path,
-        typer.Option(
-            "--output", help="folder for the averaged model; must not exist", parser=folder_path, metavar="PATH"
-        ),
+        folder_option("folder for the averaged model; must not exist", "--output"),
     ],
     last: Annotated[int | None, typer.Option(min=1, help="average the latest N checkpoints of the run")] = None,
     best: Annotated[

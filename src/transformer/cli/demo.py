@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.progress import spinner
 from transformer.cli.verbosity import say
 from transformer.options.search import Search
@@ -31,9 +31,9 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def demo(
-    folder: Annotated[
-        Path, typer.Option(help="folder for the corpus, the model and the figures", parser=folder_path, metavar="PATH")
-    ] = Path("translator-demo"),
+    folder: Annotated[Path, folder_option("folder for the corpus, the model and the figures")] = Path(
+        "translator-demo"
+    ),
     parsing: Annotated[
         bool, typer.Option("--parsing", help="learn to parse English sentences that a small grammar generates")
     ] = False,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from transformer.cli.files import check_new_folder
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.progress import spinner
 from transformer.cli.translate import ModelArgument
 from transformer.cli.verbosity import say, takes_verbosity
@@ -16,9 +16,7 @@ from transformer.cli.verbosity import say, takes_verbosity
 @takes_verbosity
 def export(
     model: ModelArgument,
-    output_path: Annotated[
-        Path, typer.Option("--output", help="folder to write; must be new or empty", parser=folder_path, metavar="PATH")
-    ],
+    output_path: Annotated[Path, folder_option("folder to write; must be new or empty", "--output")],
     to: Annotated[
         Literal["hf"], typer.Option("--format", help="hf: Hugging Face folder, for transformers' from_pretrained")
     ] = "hf",

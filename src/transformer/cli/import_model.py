@@ -7,7 +7,7 @@ import typer
 
 from transformer.cli.files import check_new_folder
 from transformer.cli.hub import keep_model, obtain_model
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.progress import spinner
 from transformer.cli.search import language_of
 from transformer.cli.verbosity import takes_verbosity
@@ -25,11 +25,8 @@ def import_model(
     ],
     output_path: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            help="folder for the converted model; must not exist; not needed for a name, under which it is kept",
-            parser=folder_path,
-            metavar="PATH",
+        folder_option(
+            "folder for the converted model; must not exist; not needed for a name, under which it is kept", "--output"
         ),
     ] = None,
     source_language: Annotated[

@@ -1,6 +1,7 @@
 """Paths given on the command line."""
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -14,3 +15,13 @@ def folder_path(text: str) -> Path:
     if not text:
         raise typer.BadParameter("it is empty; give a folder.")
     return Path(text)
+
+
+def folder_option(help: str, *flags: str) -> Any:
+    """Returns the `typer.Option` of an output folder.
+
+    Args:
+        help: Description for `--help`.
+        flags: Option strings; default: the name of the parameter.
+    """
+    return typer.Option(*flags, help=help, parser=folder_path, metavar="PATH")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.verbosity import takes_verbosity
 from transformer.errors import TrainingError
 
@@ -19,9 +19,7 @@ EPILOG = (
 def preflight(
     folder: Annotated[
         Path,
-        typer.Option(
-            help="folder that all ranks should share, such as that of the runs", parser=folder_path, metavar="PATH"
-        ),
+        folder_option("folder that all ranks should share, such as that of the runs"),
     ] = Path(),
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="device to train on")] = "auto",
     seconds: Annotated[float, typer.Option(min=1, help="time within which every rank has to answer")] = 20.0,

@@ -7,7 +7,7 @@ import typer
 
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.files import check_new_folder
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.progress import spinner
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 def prepare(
     output_path: Annotated[
         Path,
-        typer.Option(
-            "--output", help="folder for prepared data; several runs can share it", parser=folder_path, metavar="PATH"
-        ),
+        folder_option("folder for prepared data; several runs can share it", "--output"),
     ],
     *,
     corpus: "Corpus",

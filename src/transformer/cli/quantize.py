@@ -9,7 +9,7 @@ import typer
 
 from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.files import check_files, check_new_folder
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.search import (
     SourceLanguageOption,
     TargetLanguageOption,
@@ -37,9 +37,7 @@ def quantize(
     reference: Annotated[Path, typer.Option(help="its reference translation, aligned line by line")],
     output_path: Annotated[
         Path,
-        typer.Option(
-            "--output", help="folder for the quantized model; must not exist", parser=folder_path, metavar="PATH"
-        ),
+        folder_option("folder for the quantized model; must not exist", "--output"),
     ],
     tolerance: Annotated[float, typer.Option(help="maximum loss of int8, in BLEU points")] = 0.5,
     invalid_utf8: InvalidOption = "error",
