@@ -9,12 +9,13 @@ import typer
 
 from transformer.cli.completion import complete_model, complete_recipe
 from transformer.cli.corpus import Corpus
+from transformer.cli.fields import takes
 from transformer.cli.files import check_files
 from transformer.cli.filter_corpus import AllowOption, Ranking, parse_reasons, write_selection
 from transformer.cli.hub import obtain_model
 from transformer.cli.kernel_note import note_missing_kernels
 from transformer.cli.pairs_file import Facts, check_same_facts
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.progress import spinner
 from transformer.cli.quantize import print_comparisons
 from transformer.cli.search import languages_of, takes_loading, takes_search
@@ -41,32 +42,42 @@ KEPT, DROPPED, STUDENT, SHORTLIST, INT8 = "kept.tsv", "dropped.tsv", "student", 
 """Names of what the stages write, in their order, in the folder of the command."""
 
 
-@takes_verbosity
-@takes_loading
-@takes_search
-def distill(
-    teachers: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="TEACHER...",
-            help="models that translate the text; the predictions of several are averaged",
-            autocompletion=complete_model,
-        ),
-    ],
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="text in the source language, a sentence per line")],
-    student: Annotated[
-        Path,
-        typer.Option(
-            help="recipe of the student; its training text is replaced by the translations",
-            autocompletion=complete_recipe,
-        ),
-    ],
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            help="folder of all results; if not given, runs/NAME of the recipe", parser=folder_path, metavar="PATH"
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class PairChoice:
+    """Pairs that the student is trained on.
+
+    Attributes:
+        references: Translation of the text by people; None without one.
+        by_reference: Whether the hypothesis most like its reference is taken, instead of the best.
+        with_references: Whether the pairs of the text and its references are added.
+        reverse: Model of the other direction, by which pairs are ranked as well; None without one.
+        share: Share of the pairs to keep of those that no rule drops; None for all.
+        allowed: Reasons for which nothing is dropped.
+    """
+
+    references: Path | None
+    by_reference: bool
+    with_references: bool
+    reverse: Path | None
+    share: float | None
+    allowed: list[str]
+
+    def check(self, search: Search) -> None:
+        """Validates the options.
+
+        Raises:
+            ConfigError: An option lacks another one without which it has no effect.
+        """
+        if self.by_reference and (self.references is None or search.beam == 1):
+            lacking = "--target FILE" if self.references is None else "--beam 8"
+            raise ConfigError(f"--by-reference chooses among hypotheses by the references; add {lacking}")
+        if self.with_references and self.references is None:
+            raise ConfigError("--with-references has no effect without --target; name the translation of SOURCE there")
+        if self.reverse is not None and self.share is None:
+            raise ConfigError("--reverse has no effect without --share; add e.g. --share 0.9")
+
+
+def choice_of(
     references: Annotated[
         Path | None, typer.Option("--target", help="translation of SOURCE by people, aligned line by line")
     ] = None,
@@ -87,6 +98,37 @@ def distill(
         float | None, typer.Option(min=0, max=1, help="share of the translations to train on, the most likely ones")
     ] = None,
     allow: AllowOption = "",
+) -> PairChoice:
+    """Builds the choice of pairs from the command line.
+
+    Raises:
+        ConfigError: `allow` names an unknown reason.
+    """
+    return PairChoice(references, by_reference, with_references, reverse, share, parse_reasons(allow))
+
+
+@takes_verbosity
+@takes_loading
+@takes_search
+@takes("choice", choice_of)
+def distill(
+    teachers: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TEACHER...",
+            help="models that translate the text; the predictions of several are averaged",
+            autocompletion=complete_model,
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="text in the source language, a sentence per line")],
+    student: Annotated[
+        Path,
+        typer.Option(
+            help="recipe of the student; its training text is replaced by the translations",
+            autocompletion=complete_recipe,
+        ),
+    ],
+    run: Annotated[Path | None, folder_option("folder of all results; if not given, runs/NAME of the recipe")] = None,
     tolerance: Annotated[float, typer.Option(help="maximum loss of the student by int8, in BLEU points")] = 0.5,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key of the recipe")
@@ -104,6 +146,7 @@ def distill(
     *,
     loading: "Loading",
     search: Search,
+    choice: PairChoice,
 ) -> None:
     """Train a small model on the translations of larger ones (sequence-level knowledge distillation).
 
@@ -114,25 +157,17 @@ def distill(
 
     Example: transformer distill runs/big news.en --student small.toml --beam 5 --reverse de-en --share 0.9
     """
-    invalid = invalid_choice(invalid_utf8)
-    if by_reference and (references is None or search.beam == 1):
-        lacking = "--target FILE" if references is None else "--beam 8"
-        raise ConfigError(f"--by-reference chooses among hypotheses by the references; add {lacking}")
+    invalid, part = invalid_choice(invalid_utf8), parse_shard(shard)
+    choice.check(search)
     if shards and shard:
         raise ConfigError("--shards and --shard contradict each other; leave out one of them")
-    if with_references and references is None:
-        raise ConfigError("--with-references has no effect without --target; name the translation of SOURCE there")
-    if reverse is not None and share is None:
-        raise ConfigError("--reverse has no effect without --share; add e.g. --share 0.9")
-    allowed = parse_reasons(allow)
-    check_files([source, references] if references else [source])
-    if references is not None:
-        _check_line_counts(source, references, invalid)
-    text = StudentText(student, overrides or [], (source, references) if with_references and references else None)
+    check_files([source, *filter(None, [choice.references])])
+    if choice.references is not None:
+        _check_line_counts(source, choice.references, invalid)
+    text = StudentText(student, overrides or [], source, choice)
     _, data = text.recipe(Path(f"{NAME}.tsv"))  # before hours of translation
     folder = run or default_folder(student, data)
-    part = parse_shard(shard)
-    teacher = Teacher(teachers, source, references if by_reference else None, invalid)
+    teacher = Teacher(teachers, source, choice.references if choice.by_reference else None, invalid)
     if shards:
         pairs = teacher.translate_shards(folder, loading, search, shards)
         say(f"{pairs} is complete; run the command without --shards to go on")
@@ -141,7 +176,11 @@ def distill(
     if part is not None:
         say(f"{pairs} is complete; run the other shards, then the command without --shard, with all parts in {folder}")
         return
-    pairs = _select(pairs, allowed, teachers[0], reverse, share)
+    _make_student(folder, text, _select(pairs, teachers[0], choice), tolerance)
+
+
+def _make_student(folder: Path, text: "StudentText", pairs: Path, tolerance: float) -> None:
+    """Trains the student on pairs, learns its shortlist, and converts it to int8, each unless it was done."""
     recipe, data = text.recipe(pairs)
     model = _train(folder / STUDENT, recipe)
     _learn_shortlist(folder / SHORTLIST, model, data)
@@ -156,12 +195,14 @@ class StudentText:
     Attributes:
         student: Recipe of the student.
         overrides: Values of `--set`.
-        originals: Source and target text that the student is trained on as well; None for none.
+        source: Text that the teachers translate.
+        choice: Pairs that the student is trained on.
     """
 
     student: Path
     overrides: list[str]
-    originals: tuple[Path, Path] | None
+    source: Path
+    choice: PairChoice
 
     def recipe(self, pairs: Path) -> "tuple[Recipe, DataConfig]":
         """Returns the recipe, with a table of pairs as its training text, and its `data` section.
@@ -173,7 +214,8 @@ class StudentText:
         section = read_toml(find_recipe(self.student)).get("data")
         if isinstance(section, dict) and section.get("task", "translation") != "translation":
             raise other_task
-        source, target = ([str(path)] for path in self.originals) if self.originals else (None, None)
+        references = self.choice.references if self.choice.with_references else None
+        source, target = ([str(self.source)], [str(references)]) if references else (None, None)
         text = {"source": source, "target": target, "pairs": [str(pairs)], "columns": None, "weights": None}
         recipe = Corpus(self.student, {}, self.overrides).load(text)
         if not isinstance(recipe.data, DataConfig):
@@ -201,29 +243,29 @@ def _check_line_counts(source: Path, references: Path, invalid: "Invalid") -> No
         )
 
 
-def _select(pairs: Path, allowed: list[str], teacher: Path, reverse: Path | None, share: float | None) -> Path:
+def _select(pairs: Path, teacher: Path, choice: PairChoice) -> Path:
     """Writes the pairs that are worth training on, unless they are there, and returns their file.
 
     Args:
         pairs: Table of all pairs.
-        allowed: Reasons for which nothing is dropped.
         teacher: Model by which pairs are ranked.
-        reverse: Model of the other direction, by which they are ranked as well; None without one.
-        share: Share of the pairs to keep of those that no rule drops; None for all.
+        choice: The pairs to keep.
     """
     from transformer.data.fingerprint import file_checksum
 
     kept = pairs.with_name(KEPT)
     facts_file = kept.with_suffix(".json")
+    reverse, share = choice.reverse, choice.share
     facts: Facts = {
-        "pairs": file_checksum(pairs), "allow": sorted(allowed), "reverse": reverse and str(reverse), "share": share
+        "pairs": file_checksum(pairs), "allow": sorted(choice.allowed), "reverse": reverse and str(reverse),
+        "share": share,
     }  # fmt: skip
     if kept.exists() and facts_file.exists():
         check_same_facts(facts, facts_file, kept)
         return kept
     ranking = None if share is None else Ranking(teacher, reverse, share, languages_of(None, None))
     corpus = Corpus(None, {"pairs": str(pairs)}, [])
-    write_selection(corpus, kept, pairs.with_name(DROPPED), allowed, ranking)
+    write_selection(corpus, kept, pairs.with_name(DROPPED), choice.allowed, ranking)
     replace_text(facts_file, json.dumps(facts))
     return kept
 
