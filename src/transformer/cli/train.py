@@ -13,7 +13,7 @@ from transformer.cli.completion import complete_model
 from transformer.cli.corpus import takes_corpus
 from transformer.cli.hub import obtain_model
 from transformer.cli.kernel_note import note_missing_kernels
-from transformer.cli.paths import folder_path
+from transformer.cli.paths import folder_option
 from transformer.cli.progress import spinner
 from transformer.cli.verbosity import is_quiet, takes_verbosity
 from transformer.config import Config
@@ -31,6 +31,7 @@ from transformer.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from transformer.cli.corpus import Corpus
+    from transformer.run.train import RunResult
 
 MAIN_KEYS = (
     "tokenizer.vocab_size", "model.preset", "model.dropout", "training.max_steps", "training.batch_tokens",
@@ -117,11 +118,9 @@ def train(
     target_language: TargetLanguage = None,
     run: Annotated[
         Path | None,
-        typer.Option(
-            help="folder of the run; if not given, runs/NAME: the name of the recipe, or runs/corpus for corpus.en and "
-            "corpus.de",
-            parser=folder_path,
-            metavar="PATH",
+        folder_option(
+            "folder of the run; if not given, runs/NAME: the name of the recipe, or runs/corpus for corpus.en and "
+            "corpus.de"
         ),
     ] = None,
     start: Annotated[
@@ -158,10 +157,9 @@ def train(
     code 130.
     """
     stopwatch = Stopwatch()
-    tags = {"source_language": source_language, "target_language": target_language}
     recipe = corpus.load(
-        {key: tag for key, tag in tags.items() if tag is not None},
-        {**({"start_from": start} if start else {}), **({} if minutes is None else {"minutes": minutes})},
+        _chosen(source_language=source_language, target_language=target_language),
+        _chosen(start_from=start or None, minutes=minutes),
     )
     folder = run or default_folder(corpus.recipe, recipe.data)
     if recipe.training.start_from is not None:
@@ -174,21 +172,17 @@ def train(
     result = train_run(
         recipe, folder, quiet=is_quiet(), fresh=fresh, allow_changed=allow_changed or (), stopwatch=stopwatch
     )
-    if result.interruption.requested:
-        step = result.progress.step
-        message = (
-            f"stopped at step {step} and saved; the same command resumes the run"
-            if step
-            else "stopped before the first step"
-        )
-        if result.is_main:
-            typer.echo(message, err=True)
-    elif result.is_main:
-        _print_results(result.folder, result.model, result.progress.best_scores, result.average_scores)
+    if result.is_main:
+        _print_results(result)
     code = result.interruption.exit_code if result.interruption.requested else 0
     if result.ranks > 1:
         end_rank(code, result.is_main)
     raise typer.Exit(code)
+
+
+def _chosen(**keys: object) -> dict[str, object]:
+    """Returns the keys of a recipe whose options were given."""
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 def end_rank(code: int, is_main: bool) -> NoReturn:
@@ -208,20 +202,29 @@ def end_rank(code: int, is_main: bool) -> NoReturn:
     os._exit(code)
 
 
-def _print_results(folder: Path, model: Path, best: dict[str, float], average: dict[str, float]) -> None:
+def _print_results(result: "RunResult") -> None:
+    """Prints the scores of a run, the files that it wrote, and the next command; of a stopped run, its last step."""
+    if result.interruption.requested:
+        step = result.progress.step
+        saved = f"stopped at step {step} and saved; the same command resumes the run"
+        typer.echo(saved if step else "stopped before the first step", err=True)
+        return
     from transformer.reporting.figures import training_curve
     from transformer.training.monitoring.reporter import describe_scores
 
-    figure = training_curve(folder)
-    for title, scores in (("best on validation", best), ("average of checkpoints", average)):
+    figure = training_curve(result.folder)
+    scores_by_title = {
+        "best on validation": result.progress.best_scores, "average of checkpoints": result.average_scores
+    }  # fmt: skip
+    for title, scores in scores_by_title.items():
         if scores:
             typer.echo(f"{title}: {describe_scores(scores, ', ')}")
-    typer.echo(f"model: {model}")
+    typer.echo(f"model: {result.model}")
     typer.echo(
         f"curve: {figure}" if figure else "no training curve: install matplotlib to draw it (pip install matplotlib)"
     )
-    typer.echo(f"report: {folder / 'report.html'}")
-    typer.echo(f"next: transformer {_next_command(model)}".replace("FOLDER", str(folder)))
+    typer.echo(f"report: {result.folder / 'report.html'}")
+    typer.echo(f"next: transformer {_next_command(result.model)}".replace("FOLDER", str(result.folder)))
 
 
 def _next_command(model: Path) -> str:
