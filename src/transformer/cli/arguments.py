@@ -15,6 +15,10 @@ TextsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TEXT]...", help="texts; the lines of --input or standard input by default"),
 ]
+HeldOutOption = Annotated[
+    Path, typer.Option(help="held-out source text, plain or compressed; neither the test set nor training text")
+]
+ReferenceOption = Annotated[Path, typer.Option(help="its reference translation, aligned line by line")]
 InvalidOption = Annotated[
     str, typer.Option("--invalid-utf8", help="handling of bytes that are not UTF-8: 'error' or 'replace' (by U+FFFD)")
 ]

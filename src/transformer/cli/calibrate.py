@@ -1,12 +1,11 @@
 """`transformer calibrate`: fits the confidence in a model's translations to a held-out text."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from transformer.cli.arguments import JsonObjectOption
+from transformer.cli.arguments import HeldOutOption, JsonObjectOption, ReferenceOption
 from transformer.cli.files import check_files
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import (
@@ -24,10 +23,8 @@ from transformer.options.translation import Precision
 @takes_verbosity
 def calibrate(
     model: ModelArgument,
-    source: Annotated[
-        Path, typer.Option(help="held-out source text, plain or compressed; neither the test set nor training text")
-    ],
-    reference: Annotated[Path, typer.Option(help="its reference translation, aligned line by line")],
+    source: HeldOutOption,
+    reference: ReferenceOption,
     precision: Annotated[
         Precision, typer.Option(help="precision to calibrate; auto: that of transformer translate")
     ] = "auto",

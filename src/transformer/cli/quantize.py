@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from transformer.cli.arguments import JsonObjectOption
+from transformer.cli.arguments import HeldOutOption, JsonObjectOption, ReferenceOption
 from transformer.cli.files import check_files, check_new_folder
 from transformer.cli.paths import folder_option
 from transformer.cli.search import (
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 @takes_search
 def quantize(
     model: ModelArgument,
-    source: Annotated[
-        Path, typer.Option(help="held-out source text, plain or compressed; neither the test set nor training text")
-    ],
-    reference: Annotated[Path, typer.Option(help="its reference translation, aligned line by line")],
+    source: HeldOutOption,
+    reference: ReferenceOption,
     output_path: Annotated[
         Path,
         folder_option("folder for the quantized model; must not exist", "--output"),
