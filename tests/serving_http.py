@@ -144,8 +144,8 @@ def running_server(
     counted, metrics, stream = CountedEngine(engine), ServerMetrics(), io.StringIO()
     metrics.register_engine(counted)
     access, log = Access(chosen), ServerLog("json", stream)
-    found = services or Services(chosen, counted, None, None, metrics, None)  # pyright: ignore[reportArgumentType]
-    app = create_app(found, access, log, operations)
+    app_services = services or Services(chosen, counted, None, None, metrics, None)  # pyright: ignore[reportArgumentType]
+    app = create_app(app_services, access, log, operations)
     server = StoppableServer(app, chosen, counted, access, log)
     listener = bind("127.0.0.1", 0)
     loop = asyncio.new_event_loop()

@@ -15,14 +15,14 @@ SAMPLE_SECONDS: Final = 0.05
 
 def descendants(process: int) -> list[int]:
     """Returns a process and all that it started."""
-    found = [process]
-    for parent in found:
+    processes = [process]
+    for parent in processes:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             try:
-                found.extend(map(int, task.read_text().split()))
+                processes.extend(map(int, task.read_text().split()))
             except OSError:  # the task ended
                 continue
-    return found
+    return processes
 
 
 def memory_kib(process: int) -> int:
@@ -31,8 +31,8 @@ def memory_kib(process: int) -> int:
         rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
     except OSError:  # the process ended
         return 0
-    found = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
-    return int(found[1]) if found else 0
+    proportional = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    return int(proportional[1]) if proportional else 0
 
 
 class PeakMemory:

@@ -72,13 +72,13 @@ def check_all(engines: list[Named], runner: Runner) -> dict[str, Any]:
     orders = sorted({engine.norm_order for engine in engines})
     references = {order: runner.check(named("ours-fp32"), order) for order in orders}
     checks: dict[str, Any] = {}
-    checked = list(dict.fromkeys(each for timed in engines for each in (timed.in_float32(), timed)))
+    checked = list(dict.fromkeys(engine for timed in engines for engine in (timed.in_float32(), timed)))
     at_a_time = 2 if runner.job["device"] == "cuda" else 1  # most of their time on a GPU is that of their start
     with ThreadPoolExecutor(at_a_time) as pool:
         results = pool.map(lambda engine: None if engine.name == "ours-fp32" else runner.check(engine), checked)
-    for engine, own in zip(checked, results, strict=True):
+    for engine, own_result in zip(checked, results, strict=True):
         reference = references[engine.norm_order]
-        result = own or reference
+        result = own_result or reference
         checks[engine.name] = compared(result, reference, CHECK_TOLERANCE[engine.precision])
         print(f"check {engine.name}: {json.dumps(checks[engine.name])}", flush=True)
     for engine in engines:

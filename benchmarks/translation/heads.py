@@ -127,9 +127,9 @@ def neighbour_shares(bundle: Bundle, line: str) -> Measured | None:
 
 def particles(bundle: Bundle, lines: Sequence[str]) -> Facts:
     """Returns the shares of attention of German verbs that go to their particles at the end of the sentence."""
-    found = list(islice((line for line in lines if is_separated(line, PARTICLES)), 400))
+    separated = list(islice((line for line in lines if is_separated(line, PARTICLES)), 400))
     ends = list(islice((line for line in lines if is_separated(line, None)), 200))
-    measured = [particle_shares(bundle, line) for line in found]
+    measured = [particle_shares(bundle, line) for line in separated]
     chosen, counted = measured[::2], measured[1::2]
     layer, head = place_of(mean_of(chosen, "particle"))
     last = torch.stack([particle_shares(bundle, line).shares["particle"] for line in ends])
@@ -176,12 +176,12 @@ def pronouns(bundle: Bundle, lines: Sequence[str]) -> Facts:
 def has_pronoun(line: str) -> bool:
     """Whether a sentence has Tom and Mary once each, and then a pronoun that can be exchanged."""
     words = re.findall(r"[\w']+", line)
-    found = [index for index, word in enumerate(words) if word.lower() in {*PRONOUNS, "hers", "himself", "herself"}]
+    pronouns = [index for index, word in enumerate(words) if word.lower() in {*PRONOUNS, "hers", "himself", "herself"}]
     return (
         line[-1:] in ".?!"
-        and words.count("Tom") == words.count("Mary") == len(found) == 1
-        and words[found[0]] in OTHERS
-        and found[0] > max(words.index("Tom"), words.index("Mary"))
+        and words.count("Tom") == words.count("Mary") == len(pronouns) == 1
+        and words[pronouns[0]] in OTHERS
+        and pronouns[0] > max(words.index("Tom"), words.index("Mary"))
     )
 
 

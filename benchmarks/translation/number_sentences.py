@@ -139,8 +139,8 @@ def make_lines(source: str, target: str) -> list[tuple[str, str, list[str]]]:
 
 def is_right(text: str, right: list[str]) -> bool:
     """Whether a translation has the number once, in a form that is right, and no other digits."""
-    found = re.search("|".join(rf"(?<![\d.,]){form}(?![.,]?\d)" for form in right), text)
-    return found is not None and not re.search(r"\d", text[: found.start()] + text[found.end() :])
+    number = re.search("|".join(rf"(?<![\d.,]){form}(?![.,]?\d)" for form in right), text)
+    return number is not None and not re.search(r"\d", text[: number.start()] + text[number.end() :])
 
 
 def main() -> None:

@@ -59,10 +59,10 @@ def measure(lines: list[str], language: str, split: Split) -> dict[str, int]:
         size = numbers.randint(2, 8)
         paragraph = lines[start : start + size]
         start += size
-        wanted, found = ends(paragraph), ends(split(" ".join(paragraph), language))
+        wanted, actual = ends(paragraph), ends(split(" ".join(paragraph), language))
         counts["ends"] += len(wanted)
-        counts["missed"] += len(wanted - found)
-        counts["invented"] += len(found - wanted)
+        counts["missed"] += len(wanted - actual)
+        counts["invented"] += len(actual - wanted)
     return counts
 
 

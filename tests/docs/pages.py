@@ -73,16 +73,16 @@ def blocks(page: str, *languages: str, offset: int = 0) -> list[Block]:
         languages: Languages of the blocks.
         offset: Offset of the text in the page.
     """
-    found = []
+    fenced = []
     for match in FENCE.finditer(page):
         start = offset + match.start("text")
         if match["language"] in languages:
             indent = match["indent"]
             text = re.sub(rf"^{indent}", "", match["text"], flags=re.M)
-            found.append(Block(match["language"], text, start, offset + match.end("text"), indent))
+            fenced.append(Block(match["language"], text, start, offset + match.end("text"), indent))
         elif len(match["fence"]) > 3:
-            found += blocks(match["text"], *languages, offset=start)
-    return found
+            fenced += blocks(match["text"], *languages, offset=start)
+    return fenced
 
 
 @contextmanager

@@ -26,6 +26,6 @@ def prompt() -> re.Pattern[str]:
 def test_copied_blocks_are_python(page: Path, prompt: re.Pattern[str]) -> None:
     """Catches prompts and outputs in what is copied, which Python refuses."""
     for block in FENCE.findall(page.read_text(encoding="utf-8")):
-        lines = [found[2] for line in dedent(block).splitlines() if (found := prompt.match(line))]
+        lines = [command[2] for line in dedent(block).splitlines() if (command := prompt.match(line))]
         assert lines
         compile("\n".join(lines) + "\n", str(page), "exec")

@@ -18,14 +18,14 @@ MOST_WORDS = 6
 
 def headings(text: str) -> list[str]:
     """Returns the headings of a description; those below the second level follow the one above them."""
-    found: list[str] = []
+    titles: list[str] = []
     above: dict[int, str] = {}
     for marks, name in re.findall(r"^(#+) (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M):
         above = {level: title for level, title in above.items() if level < len(marks)}
         above[len(marks)] = name.strip()
-        found.append(" / ".join(title for level, title in sorted(above.items()) if level > 1 or len(above) == 1))
-    if found:
-        return found
+        titles.append(" / ".join(title for level, title in sorted(above.items()) if level > 1 or len(above) == 1))
+    if titles:
+        return titles
     paragraphs = re.split(r"\n\s*\n", text)
     lines = [paragraph.strip() for paragraph in paragraphs if "\n" not in paragraph.strip()]
     return [line for line in lines if line and len(line.split()) <= MOST_WORDS and not line.endswith(".")]

@@ -293,8 +293,8 @@ def test_names_never_lead_out_of_the_folder(name: str) -> None:
 def test_every_command_takes_a_name(hub: HubServer, tmp_path: Path, command: tuple[str, ...]) -> None:
     """Catches a command that does not look for a model on the Hub."""
     (tmp_path / "a").write_text("a b\n")
-    given = {"NAME": "company/none", "A": str(tmp_path / "a"), "R": str(tmp_path / "run")}
-    result = run(*(given.get(part, part) for part in command))
+    paths = {"NAME": "company/none", "A": str(tmp_path / "a"), "R": str(tmp_path / "run")}
+    result = run(*(paths.get(part, part) for part in command))
     assert result.returncode == 2
     assert "has no public model company/none" in result.stderr
 

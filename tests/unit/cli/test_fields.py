@@ -29,7 +29,7 @@ class Settings:
 @pytest.fixture
 def run() -> Any:
     """Runs a command with the options of the settings; returns its output and the settings that it got."""
-    given: list[dict[str, Any]] = []
+    options_received: list[dict[str, Any]] = []
 
     @collects(
         Settings, {"Main": ("port", "size", "mode"), "More": ("fast", "page", "paths")}, flags={"paths": "--path"}
@@ -39,15 +39,15 @@ def run() -> Any:
 
     @takes("options", settings_of)
     def command(name: str = "", *, options: dict[str, Any]) -> None:
-        given.append(options)
+        options_received.append(options)
 
     app = typer.Typer()
     app.command()(command)
 
     def run(*arguments: str) -> tuple[str, dict[str, Any] | None]:
-        given.clear()
+        options_received.clear()
         result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
-        return result.output, given[0] if given else None
+        return result.output, options_received[0] if options_received else None
 
     return run
 
@@ -63,8 +63,8 @@ def test_options_that_are_given_arrive_and_no_others(run: Any) -> None:
 @pytest.mark.parametrize("arguments", [("--port", "10"), ("--size", "0"), ("--mode", "c"), ("--hidden", "2")])
 def test_bounds_and_choices_are_those_of_the_field(run: Any, arguments: tuple[str, str]) -> None:
     """Catches a bound that only one of several places knows."""
-    output, given = run(*arguments)
-    assert given is None
+    output, options_received = run(*arguments)
+    assert options_received is None
     assert arguments[0] in output
 
 

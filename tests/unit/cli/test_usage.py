@@ -53,8 +53,8 @@ def test_a_mistake_points_to_the_help_of_its_command(arguments: str) -> None:
 def test_old_spellings_work_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     """Catches scripts that no longer run, and words after -- that are changed."""
     for command in OLD_SPELLINGS:
-        given = [command, "--out", "a", "--out=b=c", "--outer", "out", "--", "--out"]
-        assert with_current_spellings(given, command) == [
+        arguments = [command, "--out", "a", "--out=b=c", "--outer", "out", "--", "--out"]
+        assert with_current_spellings(arguments, command) == [
             command, "--output", "a", "--output=b=c", "--outer", "out", "--", "--out"
         ]  # fmt: skip
         assert capsys.readouterr().err == "note: --out is now called --output\n" * 2

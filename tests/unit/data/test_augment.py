@@ -75,9 +75,9 @@ def test_names_are_exchanged_where_both_sides_write_them_alike() -> None:
         name = source.split()[1]
         assert (source, target) == (f"Does {name} like Boston?", f"Mag {name} Boston?")
         assert name != "Tom"
-    found = {source.split()[1] for source, _ in changed}
-    assert found & {*GIVEN_NAMES}
-    assert len(found - {*GIVEN_NAMES}) > 10
+    names = {source.split()[1] for source, _ in changed}
+    assert names & {*GIVEN_NAMES}
+    assert len(names - {*GIVEN_NAMES}) > 10
     assert copies(("Tom left. He ran.", "Tom ging. Er lief."), "names")
     for pair in (
         ("In 3 days.", "In 3 Tagen."), ("Yes. So be it.", "Ja. So sei es."), ("I like NATO.", "Ich mag NATO."),
@@ -150,10 +150,10 @@ def test_spaces_stand_beside_punctuation() -> None:
 def test_a_paragraph_joins_consecutive_pairs() -> None:
     """Catches sides that are joined differently, and a paragraph of one pair."""
     augmenter = Augmenter(AugmentConfig(paragraphs=1.0), 1)
-    found = augmenter.augment(list(enumerate(PAIRS)))
-    assert [kind for kind, _ in found] == ["paragraphs"] * 2
+    copies_made = augmenter.augment(list(enumerate(PAIRS)))
+    assert [kind for kind, _ in copies_made] == ["paragraphs"] * 2
     sources, targets = zip(*PAIRS, strict=True)
-    assert {pair for _, pair in found} <= {
+    assert {pair for _, pair in copies_made} <= {
         (" ".join(sources[start:end]), " ".join(targets[start:end]))
         for start in range(2)
         for end in range(start + 2, 4)

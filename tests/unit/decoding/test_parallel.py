@@ -213,8 +213,8 @@ def test_all_searches_of_a_model_share_its_processes(tiny_run: Path) -> None:
             pools.add(translator.searcher._pool)
         (pool,) = pools
         assert len(pool.pids) == 2
-        own = Search(2, length_penalty=lambda length: length)  # cannot be sent to another process
-        assert [line.text for line in translator.translations(lines[:9], search=own)] == alone.translate(
+        unsendable = Search(2, length_penalty=lambda length: length)  # cannot be sent to another process
+        assert [line.text for line in translator.translations(lines[:9], search=unsendable)] == alone.translate(
             lines[:9], beam=2, length_penalty=length_normalization(1.0)
         )
     translator.close()

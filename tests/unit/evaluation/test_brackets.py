@@ -36,10 +36,10 @@ CASES = {
 @pytest.mark.parametrize("parse", CASES)
 def test_brackets_by_hand(parse: str) -> None:
     """Catches punctuation, the root or empty constituents that count, and malformed trees that score."""
-    right, found = CASES[parse]
+    right, n_parsed = CASES[parse]
     brackets, complete = corpus_scores([parse], [GOLD], metrics=TREE_METRICS)
-    assert brackets.value == pytest.approx(200 * right / (found + 4))
-    assert complete.value == (100 if right == found == 4 else 0)
+    assert brackets.value == pytest.approx(200 * right / (n_parsed + 4))
+    assert complete.value == (100 if right == n_parsed == 4 else 0)
     assert "evalb:COLLINS" in brackets.signature
 
 
@@ -54,15 +54,15 @@ def test_f1_is_of_the_whole_test_set_and_agrees_with_nltk() -> None:
     random = Random(1)
     gold = [_spoiled(tree, random) for tree in treebank({"test": 60})["test"]]
     parses = [_spoiled(tree, random) for tree in gold]
-    right = found = expected = 0
+    right = n_parsed = expected = 0
     for tree, parse in zip(gold, parses, strict=True):
         wanted, had = Counter(_spans(Tree.fromstring(tree))), Counter(_spans(Tree.fromstring(parse)))
-        right, found, expected = right + (wanted & had).total(), found + had.total(), expected + wanted.total()
+        right, n_parsed, expected = right + (wanted & had).total(), n_parsed + had.total(), expected + wanted.total()
     symbols = [[line for _, line in read_trees(trees, "x")] for trees in (parses, gold)]
     (score,) = corpus_scores(symbols[0], symbols[1], metrics=("brackets",))
-    assert 0 < right < found
-    assert found != expected
-    assert score.value == pytest.approx(100 * 2 * right / (found + expected))
+    assert 0 < right < n_parsed
+    assert n_parsed != expected
+    assert score.value == pytest.approx(100 * 2 * right / (n_parsed + expected))
 
 
 def _spoiled(line: str, random: Random) -> str:

@@ -44,13 +44,13 @@ def test_axe_finds_nothing(
     browser: Any, pages: dict[str, PageData], tmp_path: Path, name: str, width: int, scheme: str
 ) -> None:
     """Catches controls without names, texts of too little contrast, and whatever else axe-core knows of."""
-    axe, found = axe_playwright.Axe(), {}
+    axe, violations = axe_playwright.Axe(), {}
     for page in open_page(browser, render(pages[name]), tmp_path, width=width, color_scheme=scheme, bypass_csp=True):
         for address in addresses(pages[name]):
             go(page, address)
             page.wait_for_function("() => !document.querySelector('[aria-busy]')")
             results = axe.run(page, options={"resultTypes": ["violations"]})
             for one in results.response["violations"]:
-                found[address, one["id"], one["impact"]] = [node["html"][:100] for node in one["nodes"]][:3]
+                violations[address, one["id"], one["impact"]] = [node["html"][:100] for node in one["nodes"]][:3]
             assert page.evaluate("document.documentElement.scrollWidth") <= width, address
-    assert found == {}
+    assert violations == {}

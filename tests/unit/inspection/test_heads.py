@@ -42,8 +42,8 @@ def typical(results: str) -> dict[str, Any]:
 
 def address(page: str) -> str:
     """Returns the address at which the documentation opens a page."""
-    [found] = re.findall(rf"\{{inspector\}} {page}\.html#(\S+)", PAGE.read_text(encoding="utf-8"))
-    return found
+    [address] = re.findall(rf"\{{inspector\}} {page}\.html#(\S+)", PAGE.read_text(encoding="utf-8"))
+    return address
 
 
 @pytest.mark.parametrize("page", STUDIES)

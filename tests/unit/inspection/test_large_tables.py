@@ -69,11 +69,11 @@ def test_a_served_page_asks_for_other_rows_and_columns(browser: Any, data: PageD
     asked: list[tuple[str, str]] = []
 
     def answer(route: Any) -> None:
-        found = re.search(r"tensor/first/(\d+)\?token=secret(?:&(row|column)=(\d+))?$", route.request.url)
-        if found is None:
+        tensor_url = re.search(r"tensor/first/(\d+)\?token=secret(?:&(row|column)=(\d+))?$", route.request.url)
+        if tensor_url is None:
             route.fulfill(body=render(served, token="secret"), content_type="text/html")
             return
-        index, kind, place = found.groups()
+        index, kind, place = tensor_url.groups()
         if kind:
             asked.append((kind, place))
         numbers = (

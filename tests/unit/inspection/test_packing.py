@@ -92,10 +92,10 @@ def test_weights_in_int8_are_packed_as_they_are_stored(seed: int) -> None:
     stored[:, 3], stored[7] = 127, 0
     scales = generator.uniform(1e-4, 1, 200).astype(np.float32)
     matrix = stored * scales[:, None]
-    found = quantize_rows(matrix, may_round=False)
-    assert found is not None
-    np.testing.assert_array_equal(found[0], stored)
-    np.testing.assert_array_equal(found[0] * found[1][:, None], matrix)
+    quantized = quantize_rows(matrix, may_round=False)
+    assert quantized is not None
+    np.testing.assert_array_equal(quantized[0], stored)
+    np.testing.assert_array_equal(quantized[0] * quantized[1][:, None], matrix)
     matrix[0, 0] += matrix[0, 3] / 500
     assert quantize_rows(matrix, may_round=False) is None
     assert quantize_rows(np.where(matrix == 0, -np.inf, matrix), may_round=True) is None

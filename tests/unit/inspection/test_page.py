@@ -235,9 +235,9 @@ def test_a_served_page_asks_for_tensors_with_its_token(browser: Any, data: PageD
     page.goto("http://127.0.0.1:1/")
     page.wait_for_selector("body[data-shown]")
     step = data.facts["steps"][4]
-    found = page.evaluate("id => inspector.cellForward(id, [0, 1, 2])", 4)["value"]
+    value = page.evaluate("id => inspector.cellForward(id, [0, 1, 2])", 4)["value"]
     context.close()
-    assert found == pytest.approx(float(data.tensors[step["output"]["tensor"]][0, 1, 2]), rel=1e-4)
+    assert value == pytest.approx(float(data.tensors[step["output"]["tensor"]][0, 1, 2]), rel=1e-4)
     assert f"tensor/first/{step['inputs'][0]['tensor']}?token=secret" in asked
 
 

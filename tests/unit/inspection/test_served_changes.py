@@ -126,9 +126,9 @@ def test_temperature_is_part_of_the_pass(opened: Any, bundle: Bundle) -> None:
     logits.requires_grad_(True)
     smoothing = bundle.provenance["recipe"]["training"]["label_smoothing"]
     F.cross_entropy(logits / 4, labels, label_smoothing=smoothing).backward()
-    found = opened.evaluate("id => inspector.cellBackward(id, 0, [1, 5])", len(steps) - 3)["value"]
+    value = opened.evaluate("id => inspector.cellBackward(id, 0, [1, 5])", len(steps) - 3)["value"]
     assert logits.grad is not None
-    assert found == pytest.approx(float(logits.grad[1, 5]), rel=1e-3)
+    assert value == pytest.approx(float(logits.grad[1, 5]), rel=1e-3)
     logits = logits.detach()
     expected = (logits / 4).softmax(dim=-1).max(dim=-1).values.tolist()
     shown = opened.evaluate("inspector.facts.probabilities.map(([best]) => best.p)")

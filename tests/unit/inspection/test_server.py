@@ -72,8 +72,8 @@ def test_tensors_are_sent_as_numbers(server: InspectorServer) -> None:
     rows, columns = facts["tensors"][matrix]["shape"]
     whole = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{matrix}")[1], "<f4").reshape(rows, columns)
     for query, expected in (("row=3", whole[3]), ("column=5", whole[:, 5])):
-        found = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{matrix}", query=query)[1], "<f4")
-        np.testing.assert_array_equal(found, expected)
+        numbers = np.frombuffer(ask(server, f"/tensor/{facts['pass']}/{matrix}", query=query)[1], "<f4")
+        np.testing.assert_array_equal(numbers, expected)
     assert ask(server, f"/tensor/{facts['pass']}/{matrix}", query=f"row={rows}")[0] == 404
     assert ask(server, f"/tensor/{facts['pass']}/99999")[0] == ask(server, "/none")[0] == 404
 

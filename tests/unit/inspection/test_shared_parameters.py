@@ -36,8 +36,8 @@ def test_the_gradient_of_a_shared_matrix_is_the_sum_of_its_paths(browser: Any, t
         norm = float(text.partition("of norm ")[2].partition(":")[0])
         assert norm == pytest.approx(float(matrix.grad.norm()), rel=1e-2)
         links = page.locator("section", has_text="The whole gradient").locator(".paths a")
-        found = links.evaluate_all("all => all.map((one) => one.hash)")
-        assert found == [f"#backward/{step}" for step, _ in steps[1:]]
+        addresses = links.evaluate_all("all => all.map((one) => one.hash)")
+        assert addresses == [f"#backward/{step}" for step, _ in steps[1:]]
 
 
 def test_the_loss_names_the_tokens_to_predict(browser: Any, tmp_path: Path) -> None:

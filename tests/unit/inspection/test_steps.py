@@ -31,15 +31,15 @@ def test_each_letter_is_one_size(name: str) -> None:
 def test_the_shapes_of_the_paper_model() -> None:
     """Catches shapes that contradict the text: cross-attention scores are (B, h, T, S)."""
     steps = make_steps(recorded("transformer"))
-    found = {(step.section, step.block, step.title): step.output.axes for step in steps}
+    axes = {(step.section, step.block, step.title): step.output.axes for step in steps}
     cross = "Decoder layer 1", "Multi-head cross-attention"
-    assert found[*cross, "Scores"] == ("B", "h", "T", "S")
-    assert found[*cross, "Softmax"] == ("B", "h", "T", "S")
-    assert found[*cross, "Keys"] == ("B", "S", "d_model")
-    assert found[*cross, "Split values into heads"] == ("B", "h", "S", "d_k")
-    assert found[*cross, "Concatenate heads"] == ("B", "T", "d_model")
-    assert found["Encoder layer 2", "Position-wise feed-forward network", "ReLU"] == ("B", "S", "d_ff")
-    assert found["Output", "Final linear layer", "Project to the vocabulary"] == ("B", "T", "V")
+    assert axes[*cross, "Scores"] == ("B", "h", "T", "S")
+    assert axes[*cross, "Softmax"] == ("B", "h", "T", "S")
+    assert axes[*cross, "Keys"] == ("B", "S", "d_model")
+    assert axes[*cross, "Split values into heads"] == ("B", "h", "S", "d_k")
+    assert axes[*cross, "Concatenate heads"] == ("B", "T", "d_model")
+    assert axes["Encoder layer 2", "Position-wise feed-forward network", "ReLU"] == ("B", "S", "d_ff")
+    assert axes["Output", "Final linear layer", "Project to the vocabulary"] == ("B", "T", "V")
 
 
 @pytest.mark.parametrize("name", ["transformer", "transformer-post"])
@@ -73,14 +73,14 @@ def test_no_section_comes_back(name: str) -> None:
     assert len(changes) == len(set(changes))
 
 
-def found(name: str) -> dict[str, tuple[str, ...]]:
+def axes_by_title(name: str) -> dict[str, tuple[str, ...]]:
     """Returns the axes of the outputs by title, of the last step of that title."""
     return {step.title: step.output.axes for step in make_steps(recorded(name))}
 
 
 def test_grouped_queries_share_heads_of_keys() -> None:
     """Catches keys of fewer heads that are shown as if there were as many as of queries."""
-    axes = found("llama")
+    axes = axes_by_title("llama")
     assert axes["Keys"] == ("B", "T", "d_kv")
     assert axes["Split keys into heads"] == ("B", "h_kv", "T", "d_k")
     assert axes["Repeat keys for their queries"] == ("B", "h", "T", "d_k")
@@ -100,12 +100,12 @@ def test_patches_come_from_the_pixels() -> None:
     first = make_steps(recorded("vit"))[0]
     assert first.inputs[0].symbol == r"\text{pixels}"
     assert first.inputs[0].gradient is not None
-    assert found("vit")["Prepend the class token"] == ("B", "T", "d_model")
+    assert axes_by_title("vit")["Prepend the class token"] == ("B", "T", "d_model")
 
 
 def test_a_factor_of_one_is_not_called_a_square_root() -> None:
     """Catches the paper's scaling shown for families that leave it out."""
-    titles = {name: found(name).keys() for name in ("transformer", "t5", "llama")}
+    titles = {name: axes_by_title(name).keys() for name in ("transformer", "t5", "llama")}
     assert {"Multiply by √d_model", "Divide by √d_k"} <= titles["transformer"]
     assert {"Keep the embeddings unscaled", "Keep the scores unscaled"} <= titles["t5"]
     assert {"Keep the embeddings unscaled", "Divide by √d_k"} <= titles["llama"]

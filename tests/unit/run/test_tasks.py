@@ -63,9 +63,9 @@ def test_special_tokens_in_training_texts(tmp_path: Path) -> None:
         windows: Any = prepare_data(recipe, tmp_path / f"{special_tokens}", quiet=True).train
         read[special_tokens] = set(windows.fetch(np.arange(9)).tokens.ravel().tolist())
     assert read == {False: {0, 2}, True: {2, 3}}
-    own = parse_recipe({"data": {**data, "special_tokens": True}, "model": {"family": "gpt"}})
+    untrained = parse_recipe({"data": {**data, "special_tokens": True}, "model": {"family": "gpt"}})
     with pytest.raises(ConfigError, match="special_tokens needs a published model"):
-        prepare_data(own, tmp_path / "own", quiet=True)
+        prepare_data(untrained, tmp_path / "own", quiet=True)
 
 
 def test_examples_that_cannot_be_trained_on(tmp_path: Path) -> None:

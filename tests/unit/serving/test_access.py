@@ -59,14 +59,14 @@ def test_the_rate_allows_bursts_and_recovers() -> None:
     rate = RateLimiter(60, clock=lambda: now)
     for _ in range(10):
         rate.take("a")
-    with pytest.raises(ServiceError) as found:
+    with pytest.raises(ServiceError) as refused:
         rate.take("a")
-    assert found.value.retry_after == pytest.approx(1)
+    assert refused.value.retry_after == pytest.approx(1)
     rate.take("b")
     now = 0.25
-    with pytest.raises(ServiceError) as found:
+    with pytest.raises(ServiceError) as refused:
         rate.take("a")  # a quarter of a request is none
-    assert found.value.retry_after == pytest.approx(0.75)
+    assert refused.value.retry_after == pytest.approx(0.75)
     now = 2.0
     rate.take("a")
     rate.take("a")
@@ -127,10 +127,10 @@ def test_a_body_of_exactly_the_limit_is_read(sizes: tuple[int, ...], is_announce
     chunks = [b"x" * size for size in sizes]
     content = asyncio.run(read_limited(body_of(chunks, is_announced=is_announced), 17))
     assert content == b"x" * 17
-    with pytest.raises(ServiceError) as found:
+    with pytest.raises(ServiceError) as refused:
         asyncio.run(read_limited(body_of(chunks, is_announced=is_announced), 16))
-    assert found.value.code == "too_large"
-    assert str(found.value).startswith("the body is larger than 16 bytes; split it")
+    assert refused.value.code == "too_large"
+    assert str(refused.value).startswith("the body is larger than 16 bytes; split it")
 
 
 def test_keys_are_compared_by_the_whole_hash() -> None:

@@ -56,9 +56,9 @@ def test_workers_leave_the_cores_to_the_process_that_answers() -> None:
 
     async def check(engine: ProcessEngine, metrics: RecordingMetrics) -> None:
         processes = await load(engine, 1)
-        own = os.getpriority(os.PRIO_PROCESS, os.getpid())
+        niceness = os.getpriority(os.PRIO_PROCESS, os.getpid())
         lowered = [os.getpriority(os.PRIO_PROCESS, pid) for pid in processes.workers]
-        assert lowered == [min(own + NICENESS, 19)]
+        assert lowered == [min(niceness + NICENESS, 19)]
 
     run_with_engine({"m": TRANSLATOR}, check, workers=1)
 

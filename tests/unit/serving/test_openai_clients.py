@@ -35,8 +35,8 @@ def client(server: RunningServer) -> Iterator[openai.OpenAI]:
 
 def chat(client: Any, **options: Any) -> Any:
     """Asks the fake language model."""
-    given = {"model": "tiny-gpt", "messages": [USER], **options}
-    return client.chat.completions.create(**given)
+    fields = {"model": "tiny-gpt", "messages": [USER], **options}
+    return client.chat.completions.create(**fields)
 
 
 def test_models(client: openai.OpenAI) -> None:

@@ -96,9 +96,9 @@ def test_a_request_to_upgrade_is_answered_by_http_1(strict: RunningServer, cut: 
         for part in (sent[:cut], sent[cut:]):
             connection.sendall(part)
             time.sleep(0.05)
-        found = answer(connection)
-        assert found.startswith(b"HTTP/1.1 200 "), found
-        assert b'"texts":["A"]' in found
+        response = answer(connection)
+        assert response.startswith(b"HTTP/1.1 200 "), response
+        assert b'"texts":["A"]' in response
         connection.sendall(
             sent.replace(b"POST /echo", b"GET /live").replace(b"Content-Length: 10\r\n", b"")[: -len(BODY)]
         )
@@ -144,8 +144,8 @@ def test_header_floods_are_refused(strict: RunningServer, sent: bytes) -> None:
             connection.sendall(sent)
         except ConnectionError:
             return
-        found = received(connection)
-        assert found[:13] in (b"HTTP/1.1 431 ", b"HTTP/1.1 400 ", b""), found
+        response = received(connection)
+        assert response[:13] in (b"HTTP/1.1 431 ", b"HTTP/1.1 400 ", b""), response
     assert strict.request("GET", "/live")[0] == 200
 
 
@@ -162,8 +162,8 @@ def test_small_chunks_within_reason_are_accepted(strict: RunningServer) -> None:
 def test_a_body_of_100_mb_is_refused_before_it_is_read() -> None:
     """Catches a body that fills the memory, and an answer that the client never sees."""
     with running_server() as server:
-        status, _, found = server.request("POST", "/echo", b"a" * 100_000_000, {"Content-Type": "application/json"})
-        assert (status, "larger than" in found["error"]) == (413, True)
+        status, _, body = server.request("POST", "/echo", b"a" * 100_000_000, {"Content-Type": "application/json"})
+        assert (status, "larger than" in body["error"]) == (413, True)
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_a_refused_body_is_not_taken_for_a_request(strict: RunningServer) -> Non
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 100000000\r\n\r\n"
     with strict.connect() as connection:
         connection.sendall(head)
-        found = received(connection)
-        assert found.startswith(b"HTTP/1.1 413 ")
-        assert b"connection: close" in found.lower()
+        response = received(connection)
+        assert response.startswith(b"HTTP/1.1 413 ")
+        assert b"connection: close" in response.lower()
 
 
 def test_requests_beyond_the_limit_of_a_client_are_refused() -> None:

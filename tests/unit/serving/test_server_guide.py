@@ -13,9 +13,9 @@ GUIDE = Path(__file__).parents[3] / "docs/how-to/serve.md"
 
 def block(language: str) -> str:
     """Returns the first block of a language, without its indentation."""
-    found = re.search(rf"^( *)```{language}\n(.*?)^\1```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert found
-    return re.sub(rf"^{found[1]}", "", found[2], flags=re.MULTILINE)
+    block = re.search(rf"^( *)```{language}\n(.*?)^\1```", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert block
+    return re.sub(rf"^{block[1]}", "", block[2], flags=re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd")

@@ -80,8 +80,8 @@ def test_bodies_of_all_encodings(
 )
 def test_wrong_bodies_are_refused(server: RunningServer, content_type: str, body: bytes, status: int) -> None:
     """Catches a body that makes the server fail, or that is believed where it is wrong."""
-    found, _, answer = server.request("POST", "/echo", body, {"Content-Type": content_type})
-    assert found == status, answer
+    status_received, _, answer = server.request("POST", "/echo", body, {"Content-Type": content_type})
+    assert status_received == status, answer
     assert status == 200 or isinstance(answer["error"], str)
     assert server.request("GET", "/live")[0] == 200
 
@@ -233,10 +233,10 @@ def test_cors_is_off_unless_asked_for() -> None:
         assert "access-control-allow-origin" not in server.request("GET", "/live", headers={"Origin": "https://a.b"})[1]
     with running_server(cors=("https://a.b",)) as server:
         headers = {"Origin": "https://a.b", "Access-Control-Request-Method": "POST"}
-        status, found, _ = server.request("OPTIONS", "/echo", headers=headers)
-        assert (status, found["access-control-allow-origin"]) == (200, "https://a.b")
-        found = server.request("GET", "/nothing", headers={"Origin": "https://a.b"})[1]
-        assert found["access-control-allow-origin"] == "https://a.b"
+        status, response_headers, _ = server.request("OPTIONS", "/echo", headers=headers)
+        assert (status, response_headers["access-control-allow-origin"]) == (200, "https://a.b")
+        response_headers = server.request("GET", "/nothing", headers={"Origin": "https://a.b"})[1]
+        assert response_headers["access-control-allow-origin"] == "https://a.b"
         assert "access-control-allow-origin" not in server.request("GET", "/live", headers={"Origin": "https://c.d"})[1]
 
 

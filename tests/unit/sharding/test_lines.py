@@ -61,12 +61,12 @@ def test_shards_have_each_line_once_and_in_order(
     for path in paths:
         files = TextFiles([path], block_lines)
         shards = files.divide(n_shards)
-        found = [[line for (line,) in files.read(shard, LIMIT)] for shard in shards]
-        assert b"".join(line for part in found for line in part) == content
-        assert [line for part in found for line in part] == content.splitlines(keepends=True) or b"\r" in content
+        parts = [[line for (line,) in files.read(shard, LIMIT)] for shard in shards]
+        assert b"".join(line for part in parts for line in part) == content
+        assert [line for part in parts for line in part] == content.splitlines(keepends=True) or b"\r" in content
         assert len(shards) <= n_shards
-        assert all(found)
-        assert [shard.first for shard in shards] == [sum(map(len, found[:n])) for n in range(len(found))]
+        assert all(parts)
+        assert [shard.first for shard in shards] == [sum(map(len, parts[:n])) for n in range(len(parts))]
         assert all(shard.first % block_lines == 0 for shard in shards)
 
 
@@ -77,9 +77,9 @@ def test_files_are_divided_at_the_same_lines(tmp_path: Path) -> None:
     contents = [texts[0], gzip.compress(texts[1]), blocked(texts[2], 5000)]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
-    found = lines_of(7, *paths, block_lines=10)
-    assert len(found) == 7
-    rows = [row for part in found for row in part]
+    parts = lines_of(7, *paths, block_lines=10)
+    assert len(parts) == 7
+    rows = [row for part in parts for row in part]
     assert [b"".join(column) for column in zip(*rows, strict=True)] == texts
     assert all(len({line.rstrip(b"x\n") for line in row}) == 1 for row in rows)
 

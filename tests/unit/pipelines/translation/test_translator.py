@@ -181,8 +181,10 @@ def test_options_of_a_call_hold_for_it_alone(tiny_run: Path) -> None:
     assert banning.begin(["one"], search=GREEDY).options.search.banned == banning.search.banned != ()
     lines = [source for source, _ in digit_pairs(9)]
     expected = load(tiny_run, search=search, workers=1).translations(lines)
-    found = banning.translations(lines, search=search, terminology=Terminology())
-    assert [translation.alternatives for translation in found] == [translation.alternatives for translation in expected]
+    translations = banning.translations(lines, search=search, terminology=Terminology())
+    assert [translation.alternatives for translation in translations] == [
+        translation.alternatives for translation in expected
+    ]
     everywhere = load(tiny_run, max_source_tokens=10**6)
     assert banning.max_source_tokens < everywhere.max_source_tokens == everywhere.model.src_pos.seq_len
 
