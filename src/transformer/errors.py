@@ -31,6 +31,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns a number with a noun whose plural ends in s, e.g. `1 line` or `2,000 lines`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def note(text: str) -> None:
     """Prints a one-line note: worth knowing, but not an error."""
     LOGGER.warning("note: %s", printable(" ".join(text.split())))

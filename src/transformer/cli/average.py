@@ -10,7 +10,7 @@ from transformer.cli.arguments import JsonObjectOption
 from transformer.cli.files import check_new_folder
 from transformer.cli.paths import folder_option
 from transformer.cli.verbosity import takes_verbosity
-from transformer.errors import ConfigError
+from transformer.errors import ConfigError, counted
 
 
 @takes_verbosity
@@ -53,7 +53,7 @@ def average(
     if as_json:
         typer.echo(json.dumps({"folder": str(output_path), "averaged": [str(path) for path in paths]}))
         return
-    typer.echo(f"averaged {len(paths)} models: {', '.join(map(str, paths))}")
+    typer.echo(f"averaged {counted(len(paths), 'model')}: {', '.join(map(str, paths))}")
     typer.echo(f"next: transformer evaluate {output_path} --source FILE --reference FILE")
 
 
@@ -68,8 +68,8 @@ def _checkpoints_of_run(models: list[Path], option: Literal["last", "best"], cou
     steps = checkpoint_steps(models[0]) if option == "last" else _best_steps(models[0])
     if len(steps) < count:
         raise ConfigError(
-            f"{models[0]} keeps {len(steps)} checkpoints, but --{option} {count} asks for more; ask for fewer, or "
-            f"train with training.average_{option}={count}"
+            f"{models[0]} keeps {counted(len(steps), 'checkpoint')}, but --{option} {count} asks for more; ask for "
+            f"fewer, or train with training.average_{option}={count}"
         )
     chosen = steps[-count:] if option == "last" else sorted(steps[:count])
     return [checkpoint_folder(models[0], step) / MODEL for step in chosen]

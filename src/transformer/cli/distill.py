@@ -26,7 +26,7 @@ from transformer.cli.teacher import NAME, Teacher
 from transformer.cli.translate import InvalidOption, invalid_choice
 from transformer.cli.verbosity import is_quiet, say, takes_verbosity
 from transformer.data.config import DataConfig
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 from transformer.options.search import GREEDY, Search
 from transformer.recipes import find_recipe
 from transformer.run.recipe_text import read_toml
@@ -239,7 +239,7 @@ def _check_line_counts(source: Path, references: Path, invalid: "Invalid") -> No
     n_lines = [sum(1 for _ in read_lines(path, invalid=invalid, overlong="cut")) for path in (source, references)]
     if n_lines[0] != n_lines[1]:
         raise DataError(
-            f"{source} has {n_lines[0]:,} lines, {references} {n_lines[1]:,}; give each line its translation"
+            f"{source} has {counted(n_lines[0], 'line')}, {references} {n_lines[1]:,}; give each line its translation"
         )
 
 

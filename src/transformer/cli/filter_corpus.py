@@ -21,7 +21,7 @@ from transformer.cli.progress import progress_bar
 from transformer.cli.search import languages_of
 from transformer.cli.verbosity import say, takes_verbosity
 from transformer.data.config import file_format
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from transformer.cli.corpus import Corpus
@@ -220,7 +220,7 @@ def _as_json(pair: "JudgedPair", *, dropped: bool) -> bytes:
 def _print_counts(counts: Counter[str], reasons: "dict[str, str]") -> None:
     """Prints how many pairs were kept, and how many were dropped for each reason."""
     total, kept = counts.total(), counts[""]
-    say(f"{total:,} pairs: {kept:,} kept, {total - kept:,} dropped ({1 - kept / max(1, total):.2%})")
+    say(f"{counted(total, 'pair')}: {kept:,} kept, {total - kept:,} dropped ({1 - kept / max(1, total):.2%})")
     texts = {**reasons, LOW_SCORE: "least likely by the models"}
     width = max((len(reason) for reason in counts), default=0)
     for reason, count in counts.most_common():

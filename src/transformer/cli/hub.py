@@ -14,7 +14,7 @@ import typer
 
 from transformer.cli.progress import progress_bar, spinner
 from transformer.cli.verbosity import say
-from transformer.errors import BundleError
+from transformer.errors import BundleError, counted
 from transformer.storage.atomic import FOLDER_ADVICE, named_errors
 from transformer.storage.disk_space import check_space, describe_bytes
 
@@ -75,7 +75,7 @@ def _introduce(model: "PublishedModel", folder: Path) -> None:
     """
     facts = {
         "task": model.task, "languages": ", ".join(model.languages), "license": model.license or "not stated",
-        "revision": model.revision[:12], "size": f"{describe_bytes(model.size)} in {len(model.files)} files",
+        "revision": model.revision[:12], "size": f"{describe_bytes(model.size)} in {counted(len(model.files), 'file')}",
         "kept in": str(folder),
     }  # fmt: skip
     say(f"{model.name} is not on this machine; it is downloaded once from {model.host}:")

@@ -9,7 +9,7 @@ import typer
 from transformer.cli.files import check_files
 from transformer.cli.translate import InvalidOption, ModelArgument, invalid_choice
 from transformer.cli.verbosity import takes_verbosity
-from transformer.errors import DataError
+from transformer.errors import DataError, counted
 
 if TYPE_CHECKING:
     from transformer.decoding.shortlist_training import Pair
@@ -117,5 +117,7 @@ def _split_pairs(pairs: "Sequence[Pair]", source: Path) -> "tuple[list[Pair], li
         if index % HELD_OUT_INTERVAL or index // HELD_OUT_INTERVAL >= MAX_HELD_OUT
     ]
     if not training_pairs:
-        raise DataError(f"{source} has {len(pairs)} pairs with text on both sides, too few to learn from; give more")
+        raise DataError(
+            f"{source} has {counted(len(pairs), 'pair')} with text on both sides, too few to learn from; give more"
+        )
     return training_pairs, held_out

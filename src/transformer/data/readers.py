@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from transformer.data.documents import is_bilingual, read_document_pairs
-from transformer.errors import DataError
+from transformer.errors import DataError, counted
 from transformer.text.lines import MAX_LINE_CHARACTERS, Invalid, LineCounts, Overlong, is_overlong, read_lines
 from transformer.text.trees import is_treebank, read_trees
 
@@ -178,7 +178,7 @@ def raise_unequal_lines(source: Path, target: Path, lines: tuple[int, int]) -> N
     else:
         hint = f"it seems that {shift.describe(source.name, target.name)}"
     raise DataError(
-        f"{longer} has {n_longer:,} lines, {shorter} has {n_shorter:,}: line {n_shorter + 1:,} of {longer.name} has no "
-        f"partner; line n of one must be the translation of line n of the other, so find what {shorter.name} lacks; "
-        f"{hint}"
+        f"{longer} has {counted(n_longer, 'line')}, {shorter} has {n_shorter:,}: line {n_shorter + 1:,} of "
+        f"{longer.name} has no partner; line n of one must be the translation of line n of the other, so find what "
+        f"{shorter.name} lacks; {hint}"
     )

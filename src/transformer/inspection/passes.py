@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from transformer.blocks import causal_mask, padding_mask
 from transformer.bundle import Bundle
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 from transformer.inspection.recorder import Operation, Recorder
 from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, LabellingConfig, LanguageModelConfig
 from transformer.models.language_model import LanguageModel
@@ -246,7 +246,8 @@ def encoder_example(bundle: Bundle, config: EncoderConfig, text: str, target: st
             words = [token for part in parts for token in part]
             if len(words) != len(positions):
                 raise DataError(
-                    f"target={target!r} has {len(words)} tokens for {len(positions)} masks; give one for each"
+                    f"target={target!r} has {counted(len(words), 'token')} for {counted(len(positions), 'mask')}; "
+                    "give one for each"
                 )
             labels = torch.tensor(words)
         names = tokenizer.pieces

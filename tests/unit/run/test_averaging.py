@@ -162,7 +162,7 @@ def test_the_average_is_the_model_only_where_it_is_better(tiny_run: Path, tmp_pa
 COMMAND_LINE = [
     (["--last", "2", "--best", "2"], "--last and --best are mutually exclusive"),
     (["--last", "9"], "checkpoints, but --last 9 asks for more; ask for fewer"),
-    (["--best", "2"], "keeps 1 checkpoints, but --best 2 asks for more"),
+    (["--best", "2"], "keeps 1 checkpoint, but --best 2 asks for more"),
     ([], "is a single model; give several models"),
     (["other", "--last", "2"], "select checkpoints of one run, but 2 paths are given"),
 ]

@@ -14,7 +14,7 @@ from transformer.data.quality.overlap import TestLines, TestOverlap
 from transformer.data.quality.pairs import PairChecks, WorstPair
 from transformer.data.quality.shifts import MOST_LINES, Shift, align_in_blocks
 from transformer.data.quality.traits import COMPOSED, line_traits
-from transformer.errors import DataError
+from transformer.errors import DataError, counted
 from transformer.text.languages import detect_language, language_of_files
 from transformer.text.lines import LineCounts, read_lines
 
@@ -116,7 +116,7 @@ def examine(
     if not all(lines):
         raise DataError(f"{names[lines.index(0)]} is empty; give text files with one sentence a line")
     if lines[0] != lines[1]:
-        reason = f"{names[0]} has {lines[0]:,} lines, {names[1]} has {lines[1]:,}"
+        reason = f"{names[0]} has {counted(lines[0], 'line')}, {names[1]} has {lines[1]:,}"
         findings.add("unequal", reason=reason, count=abs(lines[0] - lines[1]))
     languages = language_of_file(source), language_of_file(target)
     checks, shifts = PairChecks(names, findings, languages), list[Shift]()
