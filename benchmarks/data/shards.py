@@ -2,7 +2,8 @@
 
 Goals: results are joined at half the rate of `cat` and `sync` or more, two processes do twice the work of one at 0.9 of
 the ideal rate or more, and the memory of a process does not grow with the input. Each round does all cases, one after
-another, with files that were just written. A figure counts on a machine that does nothing else.
+another, with files that were just written. A rate counts on a machine that does nothing else; the seconds of a
+processor, of all threads and of the kernel, depend less on what else runs.
 
 Usage: python benchmarks/data/shards.py [--megabytes 1024] [--shards 64] [--rounds 3] [--folder FOLDER] [--out FILE]
 """
@@ -20,15 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from transformer.sharding.environment import Place
 from transformer.sharding.job import Job, ShardOutput
 from transformer.sharding.lines import TextFiles
 from transformer.sharding.shards import Shard
-
-sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
-from report import command_line, hardware, spread
 
 LIMIT = 1 << 20
 PIECE = b"".join(b"%d A man in a blue shirt is standing on a ladder.\n" % number for number in range(20_000))
@@ -57,13 +53,12 @@ def make_job(folder: Path, path: Path, n_shards: int) -> tuple[Job, TextFiles]:
 
 def work_on(folder: Path, path: Path, n_shards: int) -> None:
     """Does shards until all are there, and prints the peak memory of this process in MiB."""
-    import resource
-
     job, files = make_job(folder, path, n_shards)
     job.plan()
     job.run(copy(files), Place(), lambda n_lines: None)
     job.close()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    status = Path("/proc/self/status").read_text(encoding="ascii")  # `ru_maxrss` counts that of the parent too
+    print(int(status.partition("VmHWM:")[2].split()[0]) // 1024)
 
 
 def seconds(act: Callable[[], object]) -> float:
@@ -71,6 +66,13 @@ def seconds(act: Callable[[], object]) -> float:
     started = time.perf_counter()
     act()
     return time.perf_counter() - started
+
+
+def processor_seconds(act: Callable[[], object]) -> float:
+    """Returns the seconds of processors that a call takes, in this process and in those that it starts."""
+    started = os.times()
+    act()
+    return sum(end - start for start, end in zip(started[:4], os.times()[:4], strict=True))
 
 
 def run_workers(n_workers: int, folder: Path, path: Path, n_shards: int) -> tuple[float, int]:
@@ -101,15 +103,17 @@ def measure(folder: Path, megabytes: int, n_shards: int) -> dict[str, float]:
     job, _ = make_job(results, path, n_shards)
     job.plan()
     parts = [job.part(shard.index) for shard in job.shards]
-    join = seconds(lambda: job.join(folder / "joined"))
+    busy: list[float] = []
+    join = seconds(lambda: busy.append(processor_seconds(lambda: job.join(folder / "joined"))))
     job.close()
-    script = 'cat "$@" > "$0" && sync "$0"'
-    cat = seconds(lambda: subprocess.run(["sh", "-c", script, folder / "cat", *parts], check=True))
+    command = ["sh", "-c", 'cat "$@" > "$0" && sync "$0"', folder / "cat", *parts]
+    cat = seconds(lambda: busy.append(processor_seconds(lambda: subprocess.run(command, check=True))))
     if not filecmp.cmp(folder / "joined", folder / "cat", shallow=False):
         raise SystemExit("the joined file is wrong")
     return {
         "divide_mb_per_second": n_bytes / 1e6 / divide, "join_mb_per_second": n_bytes / 1e6 / join,
-        "join_of_cat": cat / join, "two_of_ideal": one / 2 / two,
+        "join_of_cat": cat / join, "join_processor_seconds_a_gb": busy[0] / n_bytes * 1e9,
+        "cat_processor_seconds_a_gb": busy[1] / n_bytes * 1e9, "two_of_ideal": one / 2 / two,
         "peak_mib": peak, "peak_of_small_input_mib": small_peak,
     }  # fmt: skip
 
@@ -127,6 +131,11 @@ def main() -> None:
     if options.work:
         work_on(options.work[0], options.work[1], options.shards)
         return
+    import torch  # not in the processes whose memory and time are measured
+
+    sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
+    from report import command_line, hardware, spread
+
     rounds: list[dict[str, float]] = []
     for _ in range(options.rounds):
         folder = Path(tempfile.mkdtemp(dir=options.folder))

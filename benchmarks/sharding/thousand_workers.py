@@ -3,7 +3,8 @@
 The scheduler and the first shards of the workers are the program's own code; leases are kept in memory with the
 program's times of expiry and renewal, and a worker waits between two looks as `Job.run` does. Workers differ in speed,
 some are slow for the whole job, some die and are started again, some are held up for longer than a lease lasts and
-then finish what they had begun. The workers of both variants have the same speeds and die or pause at the same ages.
+then finish what they had begun. A worker that finds no shard repeats one that another worker has held for long. The
+workers of both variants have the same speeds and die or pause at the same ages.
 
 No time is measured, so the result does not depend on the machine.
 
@@ -43,6 +44,7 @@ class Scenario:
         mean_until_pause: Mean age at which a worker is held up, once; infinity if none is.
         pause: Time for which it is held up and renews no lease.
         listing_age: Age of the listing of results that a worker sees, as on a network share that caches them.
+        repeats: Whether workers repeat shards that others hold for long.
         seed: Seed of the random numbers.
     """
 
@@ -58,6 +60,7 @@ class Scenario:
     mean_until_pause: float = math.inf
     pause: float = 600.0
     listing_age: float = 0.0
+    repeats: bool = True
     seed: int = 1
 
 
@@ -70,18 +73,21 @@ class Outcome:
         over_ideal: That time over the one of workers that all end together and never fail.
         idle_seconds: Time from the first worker without a shard to the end.
         missing: Shards without a result.
-        written_twice: Results that were written more than once, with the same content.
+        done_twice: Shards that were done more than once; the later results are dropped.
         deaths: Workers that died.
-        wasted_share: Work of killed workers and of results that were written again, over all work.
+        wasted_share: Work of killed workers and of results that were dropped, until the end, over all work.
     """
 
     seconds: float
     over_ideal: float
     idle_seconds: float
     missing: int
-    written_twice: int
+    done_twice: int
     deaths: int
     wasted_share: float
+
+
+Lease = tuple[int, float, float]
 
 
 class SimulatedFolder:
@@ -91,13 +97,14 @@ class SimulatedFolder:
         now: The time.
         written: Number of times that the result of each shard was written.
         listed: Shards whose results a listing shows.
-        leases: Rank of the holder, and time of expiry, of each shard that is held.
+        leases: Rank of the holder, time of expiry and time at which it was taken, of each shard that is held.
+        again: The same of each shard that is repeated.
     """
 
     def __init__(self, listing_age: float) -> None:
         self.now = 0.0
         self.written, self.listed = Counter[int](), set[int]()
-        self.leases = dict[int, tuple[int, float]]()
+        self.leases, self.again = dict[int, Lease](), dict[int, Lease]()
         self._listing_age, self._recent = listing_age, deque[tuple[float, int]]()
 
     def write(self, shard: int) -> None:
@@ -135,39 +142,59 @@ class SimulatedLeases:
 
     def leased(self) -> set[int]:
         """Implements `LeaseStore.leased`."""
-        return {shard for shard, (_, expiry) in self._folder.leases.items() if expiry >= self._folder.now}
+        leases = [*self._folder.leases.items(), *self._folder.again.items()]
+        return {shard for shard, (_, expiry, _) in leases if expiry >= self._folder.now}
 
     def acquire(self, shard: int) -> bool:
         """Implements `LeaseStore.acquire`."""
-        _, expiry = self._folder.leases.get(shard, (-1, -math.inf))
-        if expiry >= self._folder.now:
-            return False
-        self._folder.leases[shard] = self._rank, math.inf
-        return True
+        return self._acquire(self._folder.leases, shard)
 
     def release(self, shard: int) -> None:
         """Implements `LeaseStore.release`."""
-        if self.holds(shard):
-            del self._folder.leases[shard]
+        self._release(self._folder.leases, shard)
 
-    def holds(self, shard: int) -> bool:
-        """Whether no other worker has taken the shard."""
-        return self._folder.leases.get(shard, (-1, 0.0))[0] == self._rank
+    def ages(self) -> dict[int, float]:
+        """Implements `LeaseStore.ages`."""
+        folder = self._folder
+        repeated = {shard for shard, (_, expiry, _) in folder.again.items() if expiry >= folder.now}
+        held = {shard: lease for shard, lease in folder.leases.items() if lease[1] >= folder.now}
+        return {shard: folder.now - taken for shard, (_, _, taken) in held.items() if shard not in repeated}
+
+    def acquire_again(self, shard: int) -> bool:
+        """Implements `LeaseStore.acquire_again`."""
+        return self._acquire(self._folder.again, shard)
+
+    def release_again(self, shard: int) -> None:
+        """Implements `LeaseStore.release_again`."""
+        self._release(self._folder.again, shard)
 
     def renew(self, shard: int, seconds: float) -> None:
         """Renews a lease for so long, at the program's interval, unless another worker has it."""
-        if self.holds(shard) and seconds < math.inf:
-            interval = LEASE_SECONDS / RENEWALS
-            last_renewal = self._folder.now + seconds // interval * interval
-            self._folder.leases[shard] = self._rank, last_renewal + LEASE_SECONDS
-        elif self.holds(shard):
-            self._folder.leases[shard] = self._rank, math.inf
+        interval = LEASE_SECONDS / RENEWALS
+        expiry = self._folder.now + seconds // interval * interval + LEASE_SECONDS if seconds < math.inf else math.inf
+        for leases in (self._folder.leases, self._folder.again):
+            if self._holds(leases, shard):
+                leases[shard] = self._rank, expiry, leases[shard][2]
 
     def write(self, shard: int) -> None:
-        """Writes the result of a shard and gives it up."""
+        """Writes the result of a shard, unless it is there, and gives it up."""
         self._folder.write(shard)
         self._results.add(shard)
         self.release(shard)
+        self.release_again(shard)
+
+    def _acquire(self, leases: dict[int, Lease], shard: int) -> bool:
+        if shard in leases and leases[shard][1] >= self._folder.now:
+            return False
+        leases[shard] = self._rank, math.inf, self._folder.now
+        return True
+
+    def _release(self, leases: dict[int, Lease], shard: int) -> None:
+        if self._holds(leases, shard):
+            del leases[shard]
+
+    def _holds(self, leases: dict[int, Lease], shard: int) -> bool:
+        return shard in leases and leases[shard][0] == self._rank
 
 
 @dataclass
@@ -230,6 +257,9 @@ class LeasedJob:
         self._idle = dict[int, float]()  # workers that found nothing, since when
         self._looks = dict[int, float]()  # the next look of each worker that has no shard
         self._first_idle, self._done_work, self._deaths, self._end = math.inf, 0.0, 0, math.inf
+        self._begun = dict[int, float]()  # when each worker took its shard
+        self._stops = dict[int, float]()  # when each worker will finish it, or die
+        self._last = dict[int, float]()  # how long each worker took for its last shard
         self._workers = dict[int, Worker]()
         self._views, self._schedulers = dict[int, SimulatedLeases](), dict[int, Scheduler]()
         for rank in self._ranks:
@@ -249,11 +279,15 @@ class LeasedJob:
                 self._renew(rank, shard, self._workers[rank].dies)
                 continue
             if event == "finish":
+                self._last[rank] = self.folder.now - self._begun[rank]
                 self._views[rank].write(shard)
                 if len(self.folder.written) == self.scenario.shards:
-                    self._end = min(self._end, self.folder.now)
+                    self._end = self.folder.now
+                    break  # workers that repeat a shard stop
             if not self._schedulers[rank].is_complete:
                 self._take_shard(rank)
+        left = {rank: stop - self._end for rank, stop in self._stops.items() if stop > self._end}
+        self._done_work -= sum(seconds * self._workers[rank].speed for rank, seconds in left.items())
         return _outcome(
             self.scenario, self.folder.written, self._end, self._ideal, self._first_idle, self._deaths, self._done_work
         )
@@ -270,12 +304,15 @@ class LeasedJob:
         self._deaths += 1
         self._idle.pop(rank, None)
         self._looks.pop(rank, None)
+        self._last.pop(rank, None)
         self._start(next(self._ranks[rank]), self._workers[rank].dies + self.scenario.restart)
 
     def _take_shard(self, rank: int) -> None:
         now, worker = self.folder.now, self._workers[rank]
         self._looks.pop(rank, None)
         shard = self._schedulers[rank].next()
+        if shard is None and self.scenario.repeats:
+            shard = self._schedulers[rank].repeat(self._last.get(rank, math.inf))
         if shard is None:
             self._first_idle = min(self._first_idle, now)
             self._idle.setdefault(rank, now)
@@ -283,6 +320,7 @@ class LeasedJob:
             return
         self._idle.pop(rank, None)
         end = finish_time(worker, self._work[shard], now, self.scenario)
+        self._begun[rank], self._stops[rank] = now, min(end, worker.dies)
         self._done_work += (min(end, worker.dies) - now) * worker.speed
         stop = min(worker.dies, worker.pauses if worker.pauses >= now else math.inf)
         if stop < end:
@@ -297,10 +335,14 @@ class LeasedJob:
             self._wake(waiting)
 
     def _wake(self, rank: int) -> None:
-        """Adds the next look of a waiting worker that can find something: the first one after a lease expires."""
-        expiry = min(
-            (expiry for _, expiry in self.folder.leases.values() if expiry >= self.folder.now), default=math.inf
-        )
+        """Adds the next look of a waiting worker that can find something: after a lease expires or has become old."""
+        now, leases = self.folder.now, self.folder.leases
+        times = [expiry for _, expiry, _ in (*leases.values(), *self.folder.again.values()) if expiry >= now]
+        if self.scenario.repeats and (own := self._last.get(rank, math.inf)) < math.inf:
+            of_no_use = {shard for shard, (_, expiry, _) in self.folder.again.items() if expiry >= now}
+            of_no_use |= {shard for shard in leases if self.folder.written[shard]}
+            times += [max(now, taken + own) for shard, (_, _, taken) in leases.items() if shard not in of_no_use]
+        expiry = min(times, default=math.inf)
         if expiry < math.inf:
             wait, since = min(POLL_SECONDS, LEASE_SECONDS / RENEWALS), self._idle[rank]
             look = since + (1 + (expiry - since) // wait) * wait
@@ -342,7 +384,7 @@ def _outcome(
 ) -> Outcome:
     return Outcome(
         seconds=end, over_ideal=end / ideal, idle_seconds=end - min(idle, end) if end < math.inf else math.inf,
-        missing=scenario.shards - len(written), written_twice=sum(count > 1 for count in written.values()),
+        missing=scenario.shards - len(written), done_twice=sum(count > 1 for count in written.values()),
         deaths=deaths, wasted_share=max(0.0, done_work / scenario.work - 1),
     )  # fmt: skip
 
@@ -372,7 +414,11 @@ def main() -> None:
     result = {"command": "python benchmarks/sharding/thousand_workers.py --out FILE", "scenarios": {}}
     for name, scenario in SCENARIOS.items():
         assumptions = {key: value if value < math.inf else None for key, value in asdict(scenario).items()}
-        outcomes = {"leases": LeasedJob(scenario).run(), "fixed parts": with_fixed_parts(scenario)}
+        outcomes = {
+            "leases": LeasedJob(scenario).run(),
+            "leases without repeats": LeasedJob(replace(scenario, repeats=False)).run(),
+            "fixed parts": with_fixed_parts(scenario),
+        }
         facts = {variant: _json(outcome) for variant, outcome in outcomes.items()}
         result["scenarios"][name] = {"assumptions": assumptions, **facts}
         print(name, facts, sep="\n  ", flush=True)

@@ -2,76 +2,33 @@
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from transformer.config import Config, describe_problems
+from transformer.config import describe_problems
 from transformer.errors import DataError
 from transformer.sharding.environment import Place
-from transformer.sharding.leases import LEASE_SECONDS, LeaseFolder
+from transformer.sharding.leases import LEASE_SECONDS, RENEWALS, LeaseFolder
+from transformer.sharding.records import JobFile, Settings, ShardEntry, ShardResult
 from transformer.sharding.scheduler import Scheduler
+from transformer.sharding.shard_leases import AGAIN, ShardLeases, lease_name
 from transformer.sharding.shards import Progress, Shard, Source, no_progress
-from transformer.storage.atomic import atomic_file, replace_text
+from transformer.storage.atomic import append_file, atomic_file, replace_text
 
 FORMAT: Final = 2
 JOB_FILE: Final = "job.json"
 LEASES: Final = "leases"
 PLAN_LEASE, JOIN_LEASE = "plan", "join"
 POLL_SECONDS: Final = 2.0
-Settings = dict[str, Any]
-"""What determines the results, as JSON values."""
-
-
-class ShardEntry(Config):
-    """A shard as the job file lists it."""
-
-    first: int = Field(ge=0)
-    n_items: int = Field(ge=1)
-    positions: tuple[int, ...] = ()
-
-
-class JobFile(Config):
-    """The facts that all workers of a job agree on.
-
-    Attributes:
-        format: Version of the layout of the folder.
-        settings: The model, the version of the program, and all options that determine a result.
-        decided: Settings that the first worker has chosen for all.
-        input: What tells the input from others.
-        shards: The shards.
-    """
-
-    format: int
-    settings: Settings
-    decided: Settings
-    input: Any
-    shards: list[ShardEntry]
-
-
-class ShardResult(Config):
-    """Record of a finished shard.
-
-    Attributes:
-        sha256: Checksum of the result.
-        n_bytes: Size of the result.
-        n_items: Number of lines or other items that were read.
-        rejected: Number of those that could not be done.
-        seconds: Time that it took.
-        worker: Name of the process that did it.
-    """
-
-    sha256: str
-    n_bytes: int
-    n_items: int
-    rejected: int = 0
-    seconds: float = 0.0
-    worker: str = ""
+READ_BYTES: Final = 1 << 18
 
 
 @dataclass
@@ -81,15 +38,18 @@ class ShardOutput:
     Attributes:
         file: File of the result.
         rejected: Number, from 1, and reason of each line or other item that could not be done.
+        check: Function that is called at each write, and may end the work by an exception.
     """
 
     file: BinaryIO
     rejected: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    check: Callable[[], None] = lambda: None
     _digest: Any = field(default_factory=hashlib.sha256, repr=False)
     n_bytes: int = 0
 
     def write(self, content: bytes) -> None:
         """Appends to the result."""
+        self.check()
         self.file.write(content)
         self._digest.update(content)
         self.n_bytes += len(content)
@@ -172,16 +132,21 @@ class Job:
         Raises:
             OutputError: A result cannot be written; the others are kept.
         """
-        scheduler = Scheduler(len(self.shards), _ShardLeases(self), place.first_of(len(self.shards)))
-        counted = set[int]()
+        scheduler = Scheduler(len(self.shards), ShardLeases(self), place.first_of(len(self.shards)))
+        counted, seconds = set[int](), math.inf
         while not scheduler.is_complete:
             self._count(counted, done)
-            shard = scheduler.next()
-            if shard is None:
+            if (shard := scheduler.next()) is not None:
+                lease = lease_name(shard)
+            elif (shard := scheduler.repeat(seconds)) is not None:
+                lease = lease_name(shard, AGAIN)
+            else:
                 time.sleep(min(POLL_SECONDS, self.leases.seconds / 4))
                 continue
-            with self.leases.renewed(_lease_name(shard)):
+            started = time.monotonic()
+            with self.leases.renewed(lease), suppress(_FinishedByAnotherError):
                 self._do(self.shards[shard], work)
+            seconds = time.monotonic() - started
         self._count(counted, done)
 
     def join(self, output: Path, write: Callable[[BinaryIO], None] | None = None) -> bool:
@@ -206,9 +171,27 @@ class Job:
         return True
 
     def write_results(self, file: BinaryIO) -> None:
-        """Writes all results to an opened file, one after another."""
-        for content in self.results():
-            file.write(content)
+        """Appends all results to a file of `atomic_file`, and verifies them meanwhile.
+
+        Raises:
+            DataError: A result is missing or damaged.
+            OutputError: The file cannot be written.
+        """
+        with ThreadPoolExecutor(1) as verification:
+            for shard in self.shards:
+                verified = verification.submit(self.verify, shard)
+                with self._named_damage(shard):
+                    append_file(self.part(shard.index), file)
+                verified.result()
+
+    def verify(self, shard: Shard) -> None:
+        """Checks the checksum of a result.
+
+        Raises:
+            DataError: The result is missing or damaged.
+        """
+        for _ in self._verified(shard):
+            pass
 
     def results(self) -> Iterator[bytes]:
         """Yields all results in the order of the input, in pieces.
@@ -270,8 +253,10 @@ class Job:
     def _do(self, shard: Shard, work: Callable[[Shard, ShardOutput], None]) -> None:
         started = time.monotonic()
         with atomic_file(self.part(shard.index)) as file:
-            output = ShardOutput(file)
+            output = ShardOutput(file, check=self._check_of(shard))
             work(shard, output)
+            if self.has_result(shard.index):
+                raise _FinishedByAnotherError  # its result is the same, and stays
         rows = [json.dumps({"line": line, "reason": reason}, ensure_ascii=False) for line, reason in output.rejected]
         if rows:
             replace_text(self._rejects(shard.index), "\n".join(rows) + "\n")
@@ -280,6 +265,23 @@ class Job:
             seconds=round(time.monotonic() - started, 3), worker=self.leases.owner,
         )  # fmt: skip
         replace_text(self._entry(shard.index), result.model_dump_json() + "\n")  # the last: now the shard is finished
+
+    def _check_of(self, shard: Shard) -> Callable[[], None]:
+        """Returns a function that ends the work on a shard that another worker has finished, if nothing else is left.
+
+        Otherwise this worker goes on: the others take what is left.
+        """
+        interval = self.leases.seconds / RENEWALS
+        next_look = time.monotonic() + interval
+
+        def check() -> None:
+            nonlocal next_look
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + interval
+                if self.has_result(shard.index) and self.is_finished:
+                    raise _FinishedByAnotherError
+
+        return check
 
     def _count(self, counted: set[int], done: Callable[[int], None]) -> None:
         new = self.finished() - counted
@@ -293,21 +295,27 @@ class Job:
             DataError: It is missing, or is not what the worker wrote.
         """
         path, digest = self.part(shard.index), hashlib.sha256()
-        try:
+        with self._named_damage(shard):
             result = ShardResult.model_validate_json(self._entry(shard.index).read_bytes())
             with path.open("rb") as file:
-                while content := file.read(1 << 20):
+                while content := file.read(READ_BYTES):
                     digest.update(content)
                     yield content
-        except (OSError, ValidationError) as error:
-            raise DataError(f"{path} is missing or damaged; remove {self._entry(shard.index)} and run again") from error
         if digest.hexdigest() != result.sha256:
             raise DataError(f"{path} has changed since it was written; remove {self._entry(shard.index)} and run again")
 
+    @contextmanager
+    def _named_damage(self, shard: Shard) -> Generator[None]:
+        path = self.part(shard.index)
+        try:
+            yield
+        except (OSError, ValidationError) as error:
+            raise DataError(f"{path} is missing or damaged; remove {self._entry(shard.index)} and run again") from error
+
     def _remove_leftovers(self) -> None:
-        """Removes what killed workers had begun to write."""
+        """Removes what killed workers had begun to write, and the files that told them the time."""
         now = time.time()
-        for path in self.folder.glob(".writing-*"):
+        for path in (*self.folder.glob(".writing-*"), *self.leases.folder.glob(".clock-*")):
             with suppress(FileNotFoundError):
                 if now - path.stat().st_mtime > 2 * self.leases.seconds:
                     path.unlink()
@@ -356,27 +364,5 @@ def check_settings(folder: Path, recorded: Settings, current: Settings) -> None:
         )
 
 
-class _ShardLeases:
-    """The leases of the shards of a job."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def finished(self) -> set[int]:
-        return self._job.finished()
-
-    def is_finished(self, shard: int) -> bool:
-        return self._job.has_result(shard)
-
-    def leased(self) -> set[int]:
-        return {int(name) for name in self._job.leases.held() if name.isdecimal()}
-
-    def acquire(self, shard: int) -> bool:
-        return self._job.leases.acquire(_lease_name(shard))
-
-    def release(self, shard: int) -> None:
-        self._job.leases.release(_lease_name(shard))
-
-
-def _lease_name(shard: int) -> str:
-    return f"{shard:05d}"
+class _FinishedByAnotherError(Exception):
+    """Another worker has finished the shard at hand."""

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -41,13 +41,26 @@ class LeaseStore(Protocol):
         """Gives up a shard that this worker holds."""
         ...
 
+    def ages(self) -> Mapping[int, float]:
+        """Returns the seconds since a worker took each shard that is held and that nobody repeats."""
+        ...
+
+    def acquire_again(self, shard: int) -> bool:
+        """Takes the right to repeat a shard; returns whether this worker is the only one that repeats it."""
+        ...
+
+    def release_again(self, shard: int) -> None:
+        """Gives up the right to repeat a shard."""
+        ...
+
 
 class LeaseFolder:
     """Leases as files.
 
     A lease is a file that is created with `O_EXCL`, which one of several workers can do; it is atomic on NFS from
-    version 3 on. Its modification time is renewed while the worker lives. The age of a lease is the difference to the
-    modification time of a file that this worker touches, so only the clock of the file server matters.
+    version 3 on. It holds the name of the worker and the time at which it was taken. Its modification time is renewed
+    while the worker lives. The age of a lease is the difference to the modification time of a file that this worker
+    touches, so only the clock of the file server matters.
 
     If a worker is held up for longer than a lease lasts, another one does the same work. Results are replaced as a
     whole and depend on nothing but the shard, so this costs time alone.
@@ -70,6 +83,12 @@ class LeaseFolder:
         now = self._now()
         with os.scandir(self.folder) as entries:
             return {entry.name for entry in entries if not entry.name.startswith(".") and not self._expired(entry, now)}
+
+    def age(self, name: str) -> float:
+        """Returns the seconds since a lease was taken; 0 if it is not held, or somebody is just taking it."""
+        with suppress(OSError, ValueError):
+            return self._now() - float((self.folder / name).read_text(encoding="utf-8").partition("\n")[2])
+        return 0.0
 
     def acquire(self, name: str) -> bool:
         """Takes a lease that nobody holds or that has expired; returns whether this worker holds it now."""
@@ -127,13 +146,14 @@ class LeaseFolder:
         self._clock.unlink(missing_ok=True)
 
     def _create(self, path: Path) -> bool:
+        now = self._now()
         try:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
         try:
             with named_errors(path, FOLDER_ADVICE), os.fdopen(descriptor, "w") as file:
-                file.write(self.owner)
+                file.write(f"{self.owner}\n{now!r}")
         except OutputError:
             path.unlink(missing_ok=True)  # it names nobody, so nobody would release it
             raise
@@ -141,7 +161,7 @@ class LeaseFolder:
 
     def _is_own(self, path: Path) -> bool:
         with suppress(OSError):
-            return path.read_text(encoding="utf-8") == self.owner
+            return path.read_text(encoding="utf-8").partition("\n")[0] == self.owner
         return False
 
     def _now(self) -> float:

@@ -10,7 +10,7 @@ class Scheduler:
 
     Each worker takes the next shard that is neither finished nor held by another one. So fast workers do more, and the
     shards of a worker that died are done by others when its leases have expired. The last shards of several workers end
-    about one shard apart: the more shards, the shorter the wait.
+    about one shard apart: the more shards, the shorter the wait. The last shards of slow workers are repeated.
 
     Args:
         n_shards: Number of shards.
@@ -35,4 +35,26 @@ class Scheduler:
                 if not self._store.is_finished(shard):
                     return shard
                 self._store.release(shard)  # another worker finished it since it was listed
+        return None
+
+    def repeat(self, seconds: float) -> int | None:
+        """Takes a shard that another worker has held for long, to finish it before that one (speculative execution).
+
+        This is for a worker that finds no other shard. Results do not depend on the worker, so the first one holds, and
+        the other one is dropped.
+
+        Args:
+            seconds: Time in which this worker does a shard; only those that were held for longer are repeated.
+
+        Returns:
+            The shard that was held longest; None if there is none, or others repeat all of them.
+        """
+        ages, finished = self._store.ages(), self._store.finished()
+        for shard in sorted(ages.keys() - finished, key=lambda shard: (-ages[shard], shard)):
+            if ages[shard] <= seconds:
+                break
+            if self._store.acquire_again(shard):
+                if not self._store.is_finished(shard):
+                    return shard
+                self._store.release_again(shard)
         return None

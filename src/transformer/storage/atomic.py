@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
+from zlib import crc32
 
 from transformer.errors import OutputError
 
@@ -19,6 +20,11 @@ NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FILE_ADVICE: Final = "choose another output file"
 FOLDER_ADVICE: Final = "free disk space, or choose another folder"
 MAX_NAME_BYTES: Final = 255
+NO_KERNEL_COPY: Final = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY}
+"""Errors of file systems between which the kernel does not copy."""
+COPY_BYTES: Final = 1 << 20
+MAX_COPY_BYTES: Final = 1 << 30
+"""Number of bytes that the kernel copies at a time."""
 
 
 def sync(path: Path) -> None:
@@ -105,6 +111,48 @@ def atomic_file(path: Path) -> Generator[BinaryIO]:
         raise
 
 
+def append_file(path: Path, output: BinaryIO) -> int:
+    """Appends the content of a file to one of `atomic_file`, and returns the number of bytes.
+
+    The kernel copies it, or shares its blocks, where the file systems allow that. Then no byte passes through this
+    process.
+
+    Args:
+        path: The file.
+        output: File to append to, which is at its end.
+
+    Raises:
+        OSError: The file cannot be read.
+        OutputError: The output cannot be written.
+    """
+    with path.open("rb") as file:
+        raw = getattr(output, "raw", None)
+        if isinstance(raw, OutputFile):
+            output.flush()
+            with named_errors(raw.shown_path):
+                n_bytes = _copy_in_kernel(file.fileno(), raw.fileno())
+            file.seek(n_bytes)
+        shutil.copyfileobj(file, output, COPY_BYTES)  # what is left
+        return file.tell()
+
+
+def _copy_in_kernel(source: int, output: int) -> int:
+    """Copies as much of a file as the file systems allow without a buffer, and returns the number of bytes."""
+    n_bytes = 0
+    copy = getattr(os, "copy_file_range", None)
+    while copy is not None:
+        try:
+            copied = copy(source, output, MAX_COPY_BYTES)
+        except OSError as error:
+            if error.errno in NO_KERNEL_COPY:
+                break
+            raise
+        n_bytes += copied
+        if not copied:
+            break
+    return n_bytes
+
+
 def replace_bytes(path: Path, content: bytes) -> None:
     """Writes a file atomically.
 
@@ -160,8 +208,11 @@ def atomic_folder(folder: Path) -> Generator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    """Returns the path of the temporary file or folder beside a path; a name that would be too long is shortened."""
-    before, after = ".writing-", f"-{os.getpid()}"
+    """Returns the path of the temporary file or folder beside a path; a name that would be too long is shortened.
+
+    It names the machine too: the processes of several containers, which may write the same file, often have one id.
+    """
+    before, after = ".writing-", f"-{crc32(os.uname().nodename.encode()):08x}-{os.getpid()}"
     max_bytes = MAX_NAME_BYTES - len(before) - len(after)
     return path.with_name(f"{before}{os.fsdecode(os.fsencode(path.name)[:max_bytes])}{after}")
 

@@ -1,12 +1,14 @@
 """A folder of results by shard."""
 
 import json
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Thread
 from typing import BinaryIO
 
 import pytest
@@ -167,6 +169,58 @@ def test_the_shard_of_a_killed_worker_is_done_by_another(tmp_path: Path, text: P
     assert sum(json.loads(path.read_text())["n_items"] for path in (tmp_path / "out").glob("part-*.json")) == len(LINES)
 
 
+def test_the_last_shard_of_a_slow_worker_is_repeated(tmp_path: Path, text: Path) -> None:
+    """Catches a job that waits for its slowest worker, and a result that replaces the one that was there before."""
+    slow, fast = (Job(tmp_path / "out", TextFiles([text]), {"model": "a"}, 2) for _ in range(2))
+    slow.plan()
+    is_taken, may_end = Event(), Event()
+
+    def work(shard: Shard, output: ShardOutput) -> None:
+        is_taken.set()
+        may_end.wait(60)
+        upper(text)(shard, output)
+
+    thread = Thread(target=lambda: slow.run(work, Place(), lambda n_lines: None))
+    thread.start()
+    is_taken.wait(60)
+    lease = tmp_path / "out" / "leases" / "00000"
+    owner, _, taken = lease.read_text().partition("\n")
+    lease.write_text(f"{owner}\n{float(taken) - 1000}")  # as if it had been taken long ago
+    fast.plan()
+    fast.run(upper(text), Place(), lambda n_lines: None)
+    record = (tmp_path / "out" / "part-00000-of-00002.json").read_text()
+    assert json.loads(record)["worker"] == fast.leases.owner
+    may_end.set()
+    thread.join()
+    assert (tmp_path / "out" / "part-00000-of-00002.json").read_text() == record
+    assert not [*(tmp_path / "out").glob(".writing-*")]
+    assert fast.join(tmp_path / "joined")
+    assert (tmp_path / "joined").read_bytes() == text.read_bytes().upper()
+    for job in (slow, fast):
+        job.close()
+    assert not [*(tmp_path / "out" / "leases").iterdir()]
+
+
+def test_work_that_nobody_needs_ends(tmp_path: Path, text: Path) -> None:
+    """Catches a slow worker that goes on for hours when all results are there."""
+    job = Job(tmp_path / "out", TextFiles([text]), {"model": "a"}, 1, lease_seconds=0.02)
+    job.plan()
+    written: list[int] = []
+
+    def work(shard: Shard, output: ShardOutput) -> None:
+        (tmp_path / "out" / "leases" / "00000").unlink()
+        run(tmp_path / "out", text, 1)  # another worker, which finishes the shard
+        for number in range(10_000):
+            output.write(b"x")
+            written.append(number)
+            time.sleep(0.001)
+
+    job.run(work, Place(), lambda n_lines: None)
+    assert len(written) < 10_000
+    assert job.join(tmp_path / "joined")
+    assert (tmp_path / "joined").read_bytes() == text.read_bytes().upper()
+
+
 @pytest.mark.slow
 def test_workers_killed_at_random_lose_and_double_nothing(tmp_path: Path, text: Path) -> None:
     """Catches results that are half written, counted before they are whole, or left behind."""
@@ -177,6 +231,28 @@ def test_workers_killed_at_random_lose_and_double_nothing(tmp_path: Path, text: 
         worker.kill()
         worker.wait()
     subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
+    job = run(tmp_path / "out", text, 12)
+    assert job.join(tmp_path / "joined")
+    assert (tmp_path / "joined").read_bytes() == text.read_bytes().upper()
+
+
+@pytest.mark.slow
+def test_workers_that_repeat_shards_and_are_killed_lose_and_double_nothing(tmp_path: Path, text: Path) -> None:
+    """Catches a result that two workers write at once, one that a dropped copy replaces, and a lease that stays."""
+    draw = random.Random(1)
+    arguments = [sys.executable, "-c", WORKER, str(tmp_path / "out"), str(text)]
+    for _ in range(5):
+        workers = [subprocess.Popen([*arguments, str(delay)], stdout=subprocess.DEVNULL) for delay in (0.0, 0.02, 0.6)]
+        while len([*(tmp_path / "out").glob("part-*.json")]) < 6:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 1.5))
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        for path in draw.sample(sorted((tmp_path / "out").glob("part-*.json")), 2):
+            path.unlink()  # so that something is left for the next round
+    workers = [subprocess.Popen([*arguments, str(delay)], stdout=subprocess.DEVNULL) for delay in (0.0, 0.02, 0.6)]
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
     job = run(tmp_path / "out", text, 12)
     assert job.join(tmp_path / "joined")
     assert (tmp_path / "joined").read_bytes() == text.read_bytes().upper()

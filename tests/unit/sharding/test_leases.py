@@ -65,4 +65,6 @@ def test_a_lease_is_released_at_the_end_of_the_work(tmp_path: Path) -> None:
     other = LeaseFolder(tmp_path)
     assert other.acquire("00003")
     worker.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["00003"]
+    assert {path.name for path in tmp_path.iterdir()} == {"00003", f".clock-{other.owner}"}
+    assert other.age("00003") >= 0.0
+    assert other.age("00002") == 0.0

@@ -10,7 +10,7 @@ class Memory:
     """Leases of all workers, in memory."""
 
     def __init__(self) -> None:
-        self.done, self.held = set[int](), set[int]()
+        self.done, self.held, self.again = set[int](), set[int](), set[int]()
 
     def finished(self) -> set[int]:
         """Implements `LeaseStore.finished`."""
@@ -33,6 +33,20 @@ class Memory:
     def release(self, shard: int) -> None:
         """Implements `LeaseStore.release`."""
         self.held.discard(shard)
+
+    def ages(self) -> dict[int, float]:
+        """Implements `LeaseStore.ages`: the lower shards are older."""
+        return {shard: 100.0 - shard for shard in self.held - self.again}
+
+    def acquire_again(self, shard: int) -> bool:
+        """Implements `LeaseStore.acquire_again`."""
+        is_free = shard not in self.again
+        self.again.add(shard)
+        return is_free
+
+    def release_again(self, shard: int) -> None:
+        """Implements `LeaseStore.release_again`."""
+        self.again.discard(shard)
 
 
 def test_workers_begin_apart_and_share_all_shards() -> None:
@@ -67,6 +81,17 @@ def test_a_list_that_is_old_does_not_repeat_a_shard() -> None:
     store.finished = set  # type: ignore[method-assign]
     assert Scheduler(3, store).next() == 2
     assert store.held == {2}
+
+
+def test_the_shard_that_was_held_longest_is_repeated_once() -> None:
+    """Catches shards that were just begun and are repeated, one that two workers repeat, and one that is finished."""
+    store = Memory()
+    store.held = {1, 2, 3}
+    assert Scheduler(4, store).repeat(98.5) == 1
+    assert Scheduler(4, store).repeat(98.5) is None
+    store.done = {2}
+    assert Scheduler(4, store).repeat(50.0) == 3
+    assert store.again == {1, 3}
 
 
 @pytest.mark.parametrize(
