@@ -336,7 +336,8 @@ class Translator:
 
     def segmenter_to(self, target_language: str) -> Segmenter:
         """Returns the first stage of a call with a target language, which a model of several languages needs."""
-        return self._segmenter(self._options_of_call(languages={"target_language": target_language}))
+        options = self._factory.options(self._settings, languages={"target_language": target_language})
+        return self._factory.stages(options).segmenter
 
     @property
     def device(self) -> torch.device:
