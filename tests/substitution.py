@@ -16,7 +16,7 @@ TARGETS = {
     "classify.CHUNK": "transformer.cli.classify.CHUNK",
     "embed.CHUNK": "transformer.cli.embed.CHUNK",
     "evaluate_shards.CHUNK_LINES": "transformer.cli.evaluate_shards.CHUNK_LINES",
-    "score.CHUNK_LINES": "transformer.cli.score.CHUNK_LINES",
+    "score_shards.CHUNK_LINES": "transformer.cli.score_shards.CHUNK_LINES",
     "text_generation.MAX_WINDOWS": "transformer.pipelines.text_generation.MAX_WINDOWS",
     "text_generation.search_all": "transformer.pipelines.text_generation.search_all",
     "step.is_update_queued": "transformer.training.step.is_update_queued",

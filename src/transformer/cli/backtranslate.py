@@ -8,6 +8,7 @@ import typer
 
 from transformer.cli.files import check_files
 from transformer.cli.pairs_file import PairsFile, with_seed
+from transformer.cli.parquet_shards import SUFFIX, TableColumns, takes_columns
 from transformer.cli.search import (
     SourceLanguageOption,
     TargetLanguageOption,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @takes_loading
 @takes_search
 @takes_sharding
+@takes_columns
 def backtranslate(
     model: ModelArgument,
     text: Annotated[
@@ -55,6 +57,7 @@ def backtranslate(
     loading: "Loading",
     search: Search,
     sharding: ShardingOptions,
+    columns: TableColumns,
 ) -> None:
     """Translate text back into the source language, as further training pairs for the other direction.
 
@@ -63,20 +66,17 @@ def backtranslate(
 
     Example: transformer backtranslate de-en news.de --output back.tsv --sample --temperature 0.8
     """
-    invalid = invalid_choice(invalid_utf8)
-    table = sharding.join if sharding else output_path
-    if table is not None and (file_format(str(table)) != ".tsv" or table.suffix != ".tsv"):
-        raise ConfigError(f"{table} does not end in .tsv; rename it")
+    _check_name(sharding.join if sharding else output_path, is_table=columns.reads_table(text, sharding))
     if tag.split() != [tag] * bool(tag):
         raise ConfigError(f"--tag {tag!r} is not a word without spaces; choose another")
-    languages = languages_of(source_language, target_language)
+    languages, invalid = languages_of(source_language, target_language), invalid_choice(invalid_utf8)
     if sharding:
         paths, folder = sharding.check([text], "a text", output_path, {"--shard": shard})
         pairs_in_shards(
             "backtranslate", sharding, paths, folder,
             translation_settings(model, search, loading, languages, tag=tag, invalid=invalid), search,
             lambda seeded: loading.translator(model, seeded, **languages),
-            lambda row, translation: (_tagged(translation.text, tag), row[0]), invalid,
+            lambda row, translation: (_tagged(translation.text, tag), row[0]), invalid, columns,
         )  # fmt: skip
         return
     check_files([text], [output_path])
@@ -94,6 +94,17 @@ def backtranslate(
     translator = loading.translator(model, with_seed(search, pairs.facts["seed"]), **languages)
     with closing(translator):
         pairs.write(translator, lines, lambda line, translation: (_tagged(translation.text, tag), line), first)
+
+
+def _check_name(output: Path | None, *, is_table: bool) -> None:
+    """Checks that the name of the table of pairs has the end of its format.
+
+    Raises:
+        ConfigError: It has not.
+    """
+    end = SUFFIX if is_table else ".tsv"
+    if output is not None and (file_format(str(output)) != end or output.suffix != end):
+        raise ConfigError(f"{output} does not end in {end}; rename it")
 
 
 def _tagged(translation: str, tag: str) -> str:

@@ -1,7 +1,7 @@
 """`transformer classify`: classifies texts or images."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,12 +10,13 @@ import typer
 
 from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.embed import read_texts, report_left_out
-from transformer.cli.encoder_shards import ShardedEncoding, report_truncated
+from transformer.cli.encoder_shards import LineForm, ShardedEncoding, TableForm, report_truncated
 from transformer.cli.files import check_files, check_image_file, check_readable
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.hub import obtain_model
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
+from transformer.cli.parquet_shards import TableColumns, Values, refuse_for_tables, takes_columns
 from transformer.cli.progress import progress_bar, progress_bar_beside
 from transformer.cli.search import DeviceOption, SpecialTokensOption
 from transformer.cli.sharding import ShardingOptions, takes_sharding
@@ -25,6 +26,7 @@ from transformer.errors import ConfigError, DataError, printable
 
 if TYPE_CHECKING:
     from transformer.pipelines.classification import ImageClassifier, Label, TextEncoder
+    from transformer.text.lines import Invalid
 
 CHUNK = 256
 """Number of texts that are sorted by length together, of which shards have multiples."""
@@ -32,6 +34,7 @@ CHUNK = 256
 
 @takes_verbosity
 @takes_sharding
+@takes_columns
 def classify(
     model: ModelArgument,
     arguments: Annotated[
@@ -59,21 +62,17 @@ def classify(
     invalid_utf8: InvalidOption = "error",
     *,
     sharding: ShardingOptions,
+    columns: TableColumns,
 ) -> None:
     """Print the label of each text or image with its probability, or the accuracy with --evaluate.
 
     Example: transformer classify runs/sentiment "a gripping , funny film"
     """
     check_files([input_path, labels], [None if sharding else output_path])
-    if evaluate is not None:
-        check_readable(evaluate, may_be_folder=True)
-    if evaluate is not None and (arguments or input_path or output_path or output_format):
-        raise ConfigError("--evaluate reads only labelled examples; leave out texts, --input, --output and --format")
-    if labels is not None and evaluate is None:
-        raise ConfigError("--labels has no effect without --evaluate; add --evaluate IMAGES")
-    if arguments and input_path is not None:
-        raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
+    _check_choices(arguments, input_path, evaluate, labels, output_path or output_format)
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
+    is_table, invalid = columns.reads_table(input_path, sharding), invalid_choice(invalid_utf8)
+    refuse_for_tables({"--json": chosen == "jsonl", "--invalid-utf8": invalid == "replace"} if is_table else {})
     unsupported = {"a text": arguments, "--evaluate": evaluate}
     paths = sharding.check([input_path], "--input FILE", output_path, unsupported) if sharding else None
     from transformer.bundle.kind import model_kind
@@ -87,15 +86,10 @@ def classify(
         load_pipeline, model, "classifier", precision=precision, device=device, special_tokens=special_tokens
     )
     if paths is not None:
-        (path,), folder = paths
-        encoding = ShardedEncoding(
-            "classify", model, (precision, special_tokens, device, chosen), invalid_choice(invalid_utf8),
-            lambda: load(TextEncoder), CHUNK,
-            lambda encoder, lines: map(partial(_format_label, kind=chosen), lines, encoder.classify(lines)),
-            lambda encoder: _no_label(chosen),
-            suffix=".jsonl" if chosen == "jsonl" else ".txt",
-        )  # fmt: skip
-        encoding.run(sharding, path, folder)
+        form = _table_form(columns) if is_table else _line_form(chosen, invalid)
+        options = precision, special_tokens, device, chosen
+        encoding = ShardedEncoding("classify", model, options, lambda: load(TextEncoder), CHUNK)
+        encoding.run(sharding, paths[0][0], paths[1], form)
         return
     pipeline = load(TextEncoder, ImageClassifier)
     if evaluate is not None:
@@ -104,19 +98,69 @@ def classify(
     if not arguments and input_path is None:
         prompt_on_terminal("type one text per line; Ctrl-D ends")
     _write_labels(pipeline, arguments or read_texts(input_path, invalid_utf8), output_path, chosen)
-    if isinstance(pipeline, TextEncoder):
-        report_truncated(pipeline)
+
+
+def _check_choices(
+    arguments: Sequence[str] | None, input_path: Path | None, evaluate: Path | None, labels: Path | None, output: object
+) -> None:
+    """Checks that the inputs do not contradict each other.
+
+    Args:
+        arguments: Texts or images.
+        input_path: File of texts.
+        evaluate: Labelled examples.
+        labels: Labels of images.
+        output: Path or format of the output.
+
+    Raises:
+        ConfigError: Two of them were given, or an option has no effect.
+        DataError: The labelled examples cannot be read.
+    """
+    if evaluate is not None:
+        check_readable(evaluate, may_be_folder=True)
+        if arguments or input_path or output:
+            raise ConfigError(
+                "--evaluate reads only labelled examples; leave out texts, --input, --output and --format"
+            )
+    if labels is not None and evaluate is None:
+        raise ConfigError("--labels has no effect without --evaluate; add --evaluate IMAGES")
+    if arguments and input_path is not None:
+        raise ConfigError("texts as arguments and --input are mutually exclusive; give one of them")
+
+
+def _table_form(columns: TableColumns) -> TableForm:
+    """Returns labels and their probabilities as columns."""
+    import pyarrow as pa
+
+    def encode(encoder: "TextEncoder", texts: Sequence[str]) -> Iterable[Values]:
+        return ((label.name, label.probability) for label in encoder.classify(texts))
+
+    return TableForm(columns, encode, pa.schema([("label", pa.string()), ("probability", pa.float64())]))
+
+
+def _line_form(kind: str, invalid: "Invalid") -> LineForm:
+    """Returns labels as lines, as without shards."""
+    return LineForm(
+        invalid,
+        lambda encoder, lines: map(partial(_format_label, kind=kind), lines, encoder.classify(lines)),
+        lambda encoder: _no_label(kind),
+        suffix=".jsonl" if kind == "jsonl" else ".txt",
+    )
 
 
 def _write_labels(
     pipeline: "TextEncoder | ImageClassifier", items: Sequence[str], output_path: Path | None, output_format: str
 ) -> None:
     """Writes the label of each text or image as soon as it is known."""
+    from transformer.pipelines.classification import TextEncoder
+
     with open_output(output_path) as sink, progress_bar_beside(output_path, "inputs", len(items)) as done:
         for chunk in _chunks(items):
             for item, label in zip(chunk, pipeline.classify(chunk), strict=True):
                 sink.write(_format_label(item, label, output_format))
             done(len(chunk))
+    if isinstance(pipeline, TextEncoder):
+        report_truncated(pipeline)
 
 
 def _check_images(

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from transformer.cli.arguments import TextsArgument, argument_lines
-from transformer.cli.encoder_shards import ShardedEncoding, report_truncated
+from transformer.cli.encoder_shards import LineForm, ShardedEncoding, TableForm, report_truncated
 from transformer.cli.files import check_files
 from transformer.cli.generate import PrecisionOption
 from transformer.cli.loading import load_pipeline
 from transformer.cli.outputs import open_output
+from transformer.cli.parquet_shards import TableColumns, Values, refuse_for_tables, takes_columns
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import DeviceOption, SpecialTokensOption
 from transformer.cli.sharding import ShardingOptions, takes_sharding
@@ -40,6 +41,7 @@ CHUNK = 1024
 
 @takes_verbosity
 @takes_sharding
+@takes_columns
 def embed(
     model: ModelArgument,
     texts: TextsArgument = None,
@@ -55,9 +57,7 @@ def embed(
     nearest: Annotated[
         str | None, typer.Option(metavar="TEXT", help="print the lines most similar to this text instead of vectors")
     ] = None,
-    top: Annotated[
-        int | None, typer.Option(min=1, help="with --nearest: number of lines to print; default: 10")
-    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="with --nearest: number of lines; default: 10")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON, one object per line, also with --nearest and --evaluate")
     ] = False,
@@ -71,6 +71,7 @@ def embed(
     invalid_utf8: InvalidOption = "error",
     *,
     sharding: ShardingOptions,
+    columns: TableColumns,
 ) -> None:
     """Embed each line as a vector of length 1; the dot product of two vectors is their cosine similarity.
 
@@ -79,21 +80,17 @@ def embed(
     lines = argument_lines(texts, input_path)
     if not sharding:
         check_files([input_path or evaluate], [output_path])
-    if evaluate is not None and (lines or input_path or output_path or nearest is not None):
-        raise ConfigError(
-            "--evaluate reads text pairs and prints the accuracy; leave out --input, --output and --nearest"
-        )
     _check_nearest(nearest, top, output_path)
-    if as_json and output_path is not None and output_path.suffix == ".npy":
-        raise ConfigError(f"{output_path} is to be an array, but --json asks for JSON; leave out --json")
+    _check_formats(evaluate, lines or input_path or output_path or nearest is not None, output_path, as_json=as_json)
+    load = partial(load_encoder, model, precision, device, special_tokens=special_tokens)
     if sharding:
         unsupported = {"a text": texts, "--nearest": nearest is not None, "--evaluate": evaluate}
-        (path,), folder = sharding.check([input_path], "--input FILE", output_path, unsupported)
-        load = partial(load_encoder, model, precision, device, special_tokens=special_tokens)
         options = precision, special_tokens, device
-        _embed_shards(sharding, path, folder, model, load, options, invalid_choice(invalid_utf8))
+        (path,), folder = sharding.check([input_path], "--input FILE", output_path, unsupported)
+        _embed_shards(sharding, columns, path, folder, model, load, options, invalid_utf8, as_json=as_json)
         return
-    encoder = load_encoder(model, precision, device, special_tokens=special_tokens)
+    columns.reads_table(input_path, sharding)
+    encoder = load()
     if evaluate is not None:
         _evaluate(encoder, evaluate, invalid_utf8, as_json=as_json)
         return
@@ -106,6 +103,20 @@ def embed(
         _print_nearest(lines, vectors @ encoder.embed([nearest])[0], top or TOP, as_json=as_json)
     else:
         _write_vectors(output_path, lines, vectors)
+
+
+def _check_formats(evaluate: Path | None, others: object, output_path: Path | None, *, as_json: bool) -> None:
+    """Checks --evaluate and --json.
+
+    Raises:
+        ConfigError: Inputs or outputs contradict each other.
+    """
+    if evaluate is not None and others:
+        raise ConfigError(
+            "--evaluate reads text pairs and prints the accuracy; leave out --input, --output and --nearest"
+        )
+    if as_json and output_path is not None and output_path.suffix == ".npy":
+        raise ConfigError(f"{output_path} is to be an array, but --json asks for JSON; leave out --json")
 
 
 def _check_nearest(nearest: str | None, top: int | None, output_path: Path | None) -> None:
@@ -159,13 +170,32 @@ def _as_json(text: str | None, vector: Sequence[float] | None) -> bytes:
 
 
 def _embed_shards(
-    sharding: ShardingOptions, path: Path, folder: Path, model: Path, load: "Callable[[], TextEncoder]",
-    options: object, invalid: "Invalid",
+    sharding: ShardingOptions, columns: TableColumns, path: Path, folder: Path, model: Path,
+    load: "Callable[[], TextEncoder]", options: tuple[object, ...], invalid_utf8: str, *, as_json: bool,
 ) -> None:  # fmt: skip
     """Writes the vectors of a file in shards; the name of the joined file tells whether they are an array."""
-    import numpy as np
+    invalid, is_array = invalid_choice(invalid_utf8), sharding.join is not None and sharding.join.suffix == ".npy"
+    if columns.reads_table(path, sharding):
+        refuse_for_tables({"--json": as_json, "--invalid-utf8": invalid == "replace"})
+        form = _table_form(columns)
+    else:
+        form = _line_form(load, invalid, is_array=is_array)
+    ShardedEncoding("embed", model, (*options, is_array), load, CHUNK).run(sharding, path, folder, form)
 
-    is_array = sharding.join is not None and sharding.join.suffix == ".npy"
+
+def _table_form(columns: TableColumns) -> TableForm:
+    """Returns vectors as lists of float32 in the column `embedding`."""
+    import pyarrow as pa
+
+    def encode(encoder: "TextEncoder", texts: Sequence[str]) -> Iterable[Values]:
+        return ((vector,) for vector in encoder.embed(texts))
+
+    return TableForm(columns, encode, pa.schema([("embedding", pa.list_(pa.float32()))]))
+
+
+def _line_form(load: "Callable[[], TextEncoder]", invalid: "Invalid", *, is_array: bool) -> LineForm:
+    """Returns vectors as rows of an array, or as JSON lines with their texts."""
+    import numpy as np
 
     def encode(encoder: "TextEncoder", lines: Sequence[str]) -> Iterable[bytes]:
         vectors = encoder.embed(lines)
@@ -183,11 +213,8 @@ def _embed_shards(
         np.lib.format.write_array_header_1_0(file, {**facts, "shape": (n_vectors, d_model)})
         job.write_results(file)
 
-    encoding = ShardedEncoding(
-        "embed", model, (options, is_array), invalid, load, CHUNK, encode, unreadable,
-        suffix=".f32" if is_array else ".jsonl", write_joined=write_array if is_array else None,
-    )  # fmt: skip
-    encoding.run(sharding, path, folder)
+    end, write_joined = (".f32", write_array) if is_array else (".jsonl", None)
+    return LineForm(invalid, encode, unreadable, end, write_joined)
 
 
 def _embed_lines(encoder: "TextEncoder", lines: Sequence[str]) -> "Float[np.ndarray, 'n D']":

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from transformer.cli.evaluate_shards import TestFiles
 from transformer.cli.evaluation_work import Evaluated, EvaluationWork, PairTest
+from transformer.cli.score_table import results_as_json
 from transformer.errors import ConfigError
 
 LEARNED, ALL = "learned", "all"
@@ -31,7 +32,7 @@ class DirectionResults:
 
     def means(self, *, learned: bool) -> list[dict[str, float]]:
         """Returns the unweighted mean of each metric over the learned or the zero-shot pairs, of each system."""
-        chosen = [evaluation for pair, (evaluation, *_) in self.pairs.items() if pair.is_learned == learned]
+        chosen = [evaluation for pair, (evaluation, _) in self.pairs.items() if pair.is_learned == learned]
         by_system = zip(*(evaluation.scores for evaluation in chosen), strict=True)
         return [
             {scores[0].name: sum(score.value for score in scores) / len(scores) for scores in zip(*system, strict=True)}
@@ -51,8 +52,8 @@ class DirectionResults:
     def as_json(self) -> dict[str, Any]:
         """Returns all figures as JSON values."""
         pairs = {
-            pair.name: {"zero_shot": not pair.is_learned, "lines": lines, "runs": runs, **evaluation.as_json()}
-            for pair, (evaluation, runs, lines) in self.pairs.items()
+            pair.name: {"zero_shot": not pair.is_learned, **results_as_json(evaluation, runs)}
+            for pair, (evaluation, runs) in self.pairs.items()
         }
         return {
             "directions": pairs,

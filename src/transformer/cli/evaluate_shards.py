@@ -7,13 +7,14 @@ after another, are those of the whole test set, so scores and their intervals ar
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NotRequired, Protocol, TypedDict
 
 from transformer.cli.chunks import CHUNK_LINES
 from transformer.cli.pairs_file import with_seed
-from transformer.cli.sharded_lines import LineWork, Result, Row
+from transformer.cli.parquet_shards import REFERENCE_COLUMN, TEXT_COLUMN, TableColumns, TableReader
+from transformer.cli.sharded_lines import LineReader, LineWork, Result, Row, RowReader
 from transformer.cli.sharding import Settings, ShardedCommand, ShardingOptions, Work, model_identity, work_in_shards
 from transformer.errors import ConfigError, DataError
 from transformer.evaluation.scores import MetricName, resolve_tokenization, sentence_statistics
@@ -40,6 +41,33 @@ class ModelRun(TypedDict):
     computed: NotRequired[str]
 
 
+class TestSet(Protocol):
+    """A test set that is divided into shards."""
+
+    @property
+    def paths(self) -> list[Path]:
+        """Its files."""
+        ...
+
+    @property
+    def shape(self) -> tuple[bool, int, int]:
+        """Whether there is a source, which is the first text of a row, and the numbers of references and systems."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the systems whose translations are there."""
+        ...
+
+    def reader(self, invalid: "Invalid") -> RowReader:
+        """Returns the reader of the rows: source, references, translations."""
+        ...
+
+    def read_references(self) -> list[list[str]]:
+        """Returns all references; those that cannot be read are left out later."""
+        ...
+
+
 @dataclass(frozen=True)
 class TestFiles:
     """Files of a test set, aligned line by line.
@@ -61,6 +89,83 @@ class TestFiles:
         """All files, the source first."""
         return [*([] if self.source is None else [self.source]), *self.references, *self.translations]
 
+    @property
+    def shape(self) -> tuple[bool, int, int]:
+        """Implements `TestSet.shape`."""
+        return self.source is not None, len(self.references), len(self.translations)
+
+    def reader(self, invalid: "Invalid") -> RowReader:
+        """Implements `TestSet.reader`.
+
+        Raises:
+            ConfigError: The test set is of trees.
+        """
+        from transformer.sharding.lines import TextFiles
+        from transformer.text.lines import MAX_LINE_CHARACTERS
+        from transformer.text.trees import is_treebank
+
+        if any(map(is_treebank, self.paths)):
+            raise ConfigError("--shards divides text by lines, but the test set is of trees; leave out --shards")
+        return LineReader(TextFiles(self.paths, CHUNK_LINES), MAX_LINE_CHARACTERS, invalid)
+
+    def read_references(self) -> list[list[str]]:
+        """Implements `TestSet.read_references`."""
+        from transformer.text.lines import read_lines
+
+        return [list(read_lines(path, invalid="replace", overlong="cut")) for path in self.references]
+
+
+@dataclass(frozen=True)
+class TestTable:
+    """A test set as columns of a Parquet file.
+
+    Attributes:
+        path: The file.
+        columns: Its columns.
+        has_source: Whether a model translates the source.
+    """
+
+    path: Path
+    columns: TableColumns
+    has_source: bool
+
+    @property
+    def paths(self) -> list[Path]:
+        """Implements `TestSet.paths`."""
+        return [self.path]
+
+    @property
+    def shape(self) -> tuple[bool, int, int]:
+        """Implements `TestSet.shape`."""
+        return self.has_source, len(self._references), len(self.names)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Implements `TestSet.names`: the columns."""
+        return self.columns.translations
+
+    def reader(self, invalid: "Invalid") -> RowReader:
+        """Implements `TestSet.reader`."""
+        from transformer.sharding.parquet_rows import ParquetRows
+        from transformer.text.lines import MAX_LINE_CHARACTERS
+
+        del invalid
+        names = [*([self.columns.text or TEXT_COLUMN] if self.has_source else []), *self._references, *self.names]
+        return TableReader(ParquetRows(self.path, names), MAX_LINE_CHARACTERS, on_one_line=True)
+
+    def read_references(self) -> list[list[str]]:
+        """Implements `TestSet.read_references`."""
+        from transformer.sharding.parquet_rows import ParquetRows
+        from transformer.text.lines import MAX_LINE_CHARACTERS
+
+        reader = TableReader(ParquetRows(self.path, self._references), MAX_LINE_CHARACTERS, on_one_line=True)
+        columns = zip(*reader.rows(reader.source.all(), count(1), {}), strict=True)
+        return [list(column) for column in columns] or [[] for _ in self._references]
+
+    @property
+    def _references(self) -> Sequence[str]:
+        return self.columns.references or [REFERENCE_COLUMN]
+
 
 @dataclass(frozen=True)
 class ShardedEvaluation:
@@ -68,7 +173,7 @@ class ShardedEvaluation:
 
     Attributes:
         models: Models that translate the source.
-        files: The test set.
+        test: The test set.
         search: The search.
         loading: Options for loading the models.
         languages: `source_language` and `target_language` that were given.
@@ -79,7 +184,7 @@ class ShardedEvaluation:
     """
 
     models: Sequence[Path]
-    files: TestFiles
+    test: TestSet
     search: Search
     loading: "Loading"
     languages: "Languages"
@@ -97,27 +202,21 @@ class ShardedEvaluation:
             samples: Number of bootstrap samples.
 
         Raises:
-            ConfigError: The test set is of trees.
             TransformerError: A model cannot be loaded, or the folder holds other results or cannot be written.
         """
-        from transformer.sharding.lines import TextFiles
-        from transformer.text.lines import MAX_LINE_CHARACTERS
-        from transformer.text.trees import is_treebank
-
-        if any(map(is_treebank, self.files.paths)):
-            raise ConfigError("--shards divides text by lines, but the test set is of trees; leave out --shards")
-        lines = LineWork(TextFiles(self.files.paths, CHUNK_LINES), MAX_LINE_CHARACTERS, self.invalid, _no_statistics)
-        counts = self.files.source is not None, len(self.files.references), len(self.files.translations)
+        lines = LineWork(self.test.reader(self.invalid), _no_statistics)
         settings: Settings = {
             "model": [model_identity(model) for model in self.models],
             "search": repr(with_seed(self.search, 0)),
-            "options": repr((sorted(self.loading.options.items()), self.loading.average, self.languages, counts)),
+            "options": repr(
+                (sorted(self.loading.options.items()), self.loading.average, self.languages, self.test.shape)
+            ),
             "metrics": repr((self.metrics, self.tokenize, self.invalid)),
         }
         command = ShardedCommand(
             "evaluate", settings, lambda decided: self._prepare(lines, decided), suffix=".jsonl", decide=self._decide
         )
-        return self._summarize(work_in_shards(sharding, lines.files, folder, command), samples)
+        return self._summarize(work_in_shards(sharding, lines.reader.source, folder, command), samples)
 
     def _load(self, seed: int) -> "list[Translator]":
         if seed not in self.loaded:
@@ -131,7 +230,7 @@ class ShardedEvaluation:
         for translator in self._load(seed)[:1]:
             config = translator.config
             recorded |= {name: getattr(config, name) for name in LANGUAGES if getattr(config, name)}
-        references = [_read(path) for path in self.files.references] if self.tokenize == "auto" else []
+        references = self.test.read_references() if self.tokenize == "auto" else []
         tokenization = resolve_tokenization(self.tokenize, references, recorded["target_language"])
         return {"seed": seed, "tokenization": tokenization, **recorded}
 
@@ -139,7 +238,7 @@ class ShardedEvaluation:
         """Loads the models, and returns the function that evaluates a shard."""
         translators = self._load(settings["seed"])
 
-        def do_rows(n_before: int, rows: Iterator[Row]) -> Iterator[Result]:
+        def do_rows(n_before: int, rows: Iterator[Row]) -> Iterator[Result[bytes]]:
             while chunk := list(islice(rows, CHUNK_LINES)):
                 yield from self._evaluate(chunk, n_before, translators, settings["tokenization"])
                 n_before += len(chunk)
@@ -148,11 +247,11 @@ class ShardedEvaluation:
 
     def _evaluate(
         self, rows: Sequence[Row], n_before: int, translators: "Sequence[Translator]", tokenization: Tokenization
-    ) -> Iterator[Result]:
+    ) -> Iterator[Result[bytes]]:
         """Yields the translations and counts of rows, as JSON."""
         columns = [list(column) for column in zip(*rows, strict=True)]
-        first = self.files.source is not None
-        end = first + len(self.files.references)
+        first, n_references, _ = self.test.shape
+        end = first + n_references
         references, others = columns[first:end], columns[end:]
         translated = [translator.finish(translator.begin(columns[0], None, n_before)) for translator in translators]
         systems = [*([line.text for line in lines] for lines in translated), *others]
@@ -178,20 +277,21 @@ class ShardedEvaluation:
         """
         from transformer.evaluation.comparison import EvaluationSet, System, evaluate_statistics
 
-        totals, references = _Totals(len(self.models), len(self.metrics)), [_read(p) for p in self.files.references]
+        totals, references = _Totals(len(self.models), len(self.metrics)), self.test.read_references()
         kept = [number for number, row in enumerate(_rows(job)) if totals.add(row)]
         if not kept:
             raise DataError("nothing to score; give a reference with one sentence per line")
-        names = [*map(str, self.models), *self.files.names]
-        unsure = [*totals.unsure, *[None] * len(self.files.names)]
+        names = [*map(str, self.models), *self.test.names]
+        unsure = [*totals.unsure, *[None] * len(self.test.names)]
         systems = [System(*facts) for facts in zip(names, totals.translations, unsure, strict=True)]
         test = EvaluationSet(
             None, [[lines[number] for number in kept] for lines in references], None,
             job.settings["source_language"], job.settings["target_language"],
         )  # fmt: skip
         evaluation = evaluate_statistics(
-            systems, test, totals.statistics, job.settings["tokenization"], metrics=self.metrics, samples=samples
-        )
+            systems, test, totals.statistics, job.settings["tokenization"],
+            metrics=self.metrics, samples=samples,
+        )  # fmt: skip
         return evaluation, [
             {"model": str(model), "flagged": flagged}
             for model, flagged in zip(self.models, totals.flagged, strict=True)
@@ -249,10 +349,3 @@ def _rows(job: "Job") -> Iterator[dict[str, Any]]:
     for content in job.results():
         *lines, rest = (rest + content).split(b"\n")
         yield from map(json.loads, lines)
-
-
-def _read(path: Path) -> list[str]:
-    """Returns the lines of a file; those that are not UTF-8 are left out later."""
-    from transformer.text.lines import read_lines
-
-    return list(read_lines(path, invalid="replace", overlong="cut"))

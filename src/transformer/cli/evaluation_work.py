@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from transformer.cli.evaluate_shards import ModelRun, ShardedEvaluation, TestFiles
+from transformer.cli.evaluate_shards import ModelRun, ShardedEvaluation, TestFiles, TestSet, TestTable
 from transformer.cli.files import check_files
 from transformer.cli.notes import Notes
 from transformer.cli.outputs import open_output
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from transformer.evaluation.comparison import Evaluation, EvaluationSet, System
     from transformer.text.lines import Invalid
 
-Evaluated = tuple["Evaluation", list[ModelRun], int]
-"""Scores of a test set, how each model did, and the number of lines."""
+Evaluated = tuple["Evaluation", list[ModelRun]]
+"""Scores of a test set, and how each model did."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,19 @@ class PairTest:
         output: File for the translations, or with shards the folder of the results.
         languages: Source and target language, as far as they were given.
         is_learned: Whether the model learned the pair; if not, its translations are zero-shot.
+        table: Table of all texts, which replaces the files; None for files.
     """
 
     files: TestFiles
     output: Path | None
     languages: tuple[str | None, str | None]
     is_learned: bool = True
+    table: TestTable | None = None
+
+    @property
+    def data(self) -> TestSet:
+        """The table, or else the files."""
+        return self.table or self.files
 
     @property
     def name(self) -> str:
@@ -89,8 +96,7 @@ class EvaluationWork:
 
     def check(self, test: PairTest) -> None:
         """Checks that the files of a test set can be read and written."""
-        files = test.files
-        inputs = [self.training, self.loading.options.get("shortlist"), *files.paths]
+        inputs = [self.training, self.loading.options.get("shortlist"), *test.data.paths]
         check_files(inputs, [None if self.sharding else test.output, self.report])
 
     def evaluate(self, test: PairTest) -> Evaluated:
@@ -104,8 +110,7 @@ class EvaluationWork:
             return self._evaluate_in_shards(test)
         from transformer.evaluation.comparison import evaluate as compare
 
-        files = test.files
-        read, others = _read(files, self.training, self.invalid, test.languages)
+        read, others = _read(test.files, self.training, self.invalid, test.languages)
         read = replace(read, source_language=test.languages[0], target_language=test.languages[1])
         with ExitStack() as stack:  # fail before the work if a path is not writable
             sink = test.output and stack.enter_context(open_output(test.output))
@@ -116,18 +121,17 @@ class EvaluationWork:
             evaluation = compare([*systems, *others], read, self.tokenize, metrics=self.metrics, samples=self.samples)
             if page is not None:
                 _write_page(page, evaluation, read)
-        return evaluation, runs, len(read.references[0])
+        return evaluation, runs
 
     def _evaluate_in_shards(self, test: PairTest) -> Evaluated:
         whole = {"--training": self.training, "--details": self.details, "--report": self.report}
-        _, folder = self.sharding.check(test.files.paths, "all files", test.output, whole)
+        _, folder = self.sharding.check(test.data.paths, "all files", test.output, whole)
         source, target = test.languages
         job = ShardedEvaluation(
-            self.models, test.files, self.search, self.loading,
+            self.models, test.data, self.search, self.loading,
             {"source_language": source, "target_language": target}, self.metrics, self.tokenize, self.invalid,
         )  # fmt: skip
-        evaluation, runs = job.run(self.sharding, folder, self.samples)
-        return evaluation, runs, len(evaluation.systems[0].translations)
+        return job.run(self.sharding, folder, self.samples)
 
 
 def _write_page(page: BinaryIO, evaluation: "Evaluation", test: "EvaluationSet") -> None:

@@ -12,6 +12,7 @@ import typer
 from transformer.cli.arguments import JsonObjectOption, argument_lines
 from transformer.cli.files import check_files
 from transformer.cli.loading import load_pipeline
+from transformer.cli.parquet_shards import TableColumns, refuse_for_tables, takes_text_column
 from transformer.cli.perplexity_shards import TokenWindows, perplexity_in_shards
 from transformer.cli.progress import progress_bar
 from transformer.cli.search import DeviceOption, SpecialTokensOption
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 @takes_verbosity
 @takes_sharding
+@takes_text_column
 def perplexity(
     model: ModelArgument,
     texts: Annotated[
@@ -54,6 +56,7 @@ def perplexity(
     ] = None,
     *,
     sharding: ShardingOptions,
+    columns: TableColumns,
 ) -> None:
     """Print the loss (nats per token) and perplexity of a text, in windows that do not overlap.
 
@@ -62,12 +65,13 @@ def perplexity(
     Example: transformer perplexity runs/shakespeare held-out.txt
     """
     texts, input_path = _file_or_texts(texts or [], input_path)
-    invalid = invalid_choice(invalid_utf8)
+    invalid, is_table = invalid_choice(invalid_utf8), columns.reads_table(input_path, sharding)
     if sharding:
+        refuse_for_tables({"--invalid-utf8": is_table and invalid == "replace"})
         (path,), folder = sharding.check([input_path], "--input FILE", output_path, {"a text": texts})
         options = precision, special_tokens, device
         load = partial(_load, model, precision, device, special_tokens=special_tokens)
-        windows = TokenWindows(path, folder, window, invalid, load)
+        windows = TokenWindows(path, folder, window, invalid, load, columns.names[0] if is_table else None)
         _print(perplexity_in_shards(sharding, windows, model, options), as_json=as_json)
         return
     if output_path is not None:

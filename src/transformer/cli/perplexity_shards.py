@@ -6,7 +6,7 @@ and shards are divided by windows. Then the result is that of one process, to th
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +33,7 @@ class TokenWindows:
         window: Number of tokens of a window; None for as many as the model reads, or all of a shorter text.
         invalid: Handling of bytes that are not UTF-8.
         load: Function that loads the language model.
+        column: Column of the texts of a Parquet file; None for a text file.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class TokenWindows:
     window: int | None
     invalid: "Invalid"
     load: "Callable[[], Generator]"
+    column: str | None = None
     unit: str = "windows"
     decided: Settings = field(default_factory=dict[str, Any])
 
@@ -66,15 +68,13 @@ class TokenWindows:
             ConfigError: The window exceeds the model's positions.
             DataError: The text cannot be read, or is shorter than a window.
         """
-        from transformer.data.windows import open_tokens, running_text, write_tokens
+        from transformer.data.windows import open_tokens, write_tokens
         from transformer.storage.atomic import FOLDER_ADVICE, named_errors
 
         final = self.folder / TOKENS
         written = final.with_name(f".writing-{os.getpid()}-{TOKENS}")
         with named_errors(final, FOLDER_ADVICE):
-            n_tokens = write_tokens(
-                written, running_text([self.path], self.invalid), self.generator.tokenizer, lambda n_lines: None
-            )
+            n_tokens = write_tokens(written, self._lines(), self.generator.tokenizer, lambda n_lines: None)
             written.replace(final)
         done(self.path.stat().st_size)
         window = self.window or self.generator.default_window(n_tokens)
@@ -86,6 +86,19 @@ class TokenWindows:
         starts = [number * n_batches // n_shards * batch for number in range(n_shards)]
         ends = [*starts[1:], n_windows]
         return tuple(Shard(index, *pair) for index, pair in enumerate(zip(starts, _lengths(starts, ends), strict=True)))
+
+    def _lines(self) -> Iterator[str]:
+        """Yields the lines of the text; those of a table are its texts, one after another, without missing ones."""
+        if self.column is None:
+            from transformer.data.windows import running_text
+
+            yield from running_text([self.path], self.invalid)
+            return
+        from transformer.pipelines.translation.columns import arrow_values
+        from transformer.sharding.parquet_rows import ParquetRows
+
+        for (text,) in map(arrow_values, ParquetRows(self.path, [self.column]).all()):
+            yield from (f"{line}\n" for line in (text.split("\n") if isinstance(text, str) else []))
 
     def prepare(self, settings: Settings) -> Work:
         """Returns the function that writes the loss of each window of a shard on a line."""
@@ -119,7 +132,10 @@ def perplexity_in_shards(
     """
     from transformer.pipelines.text_generation import Perplexity
 
-    settings = {"model": model_identity(model), "options": repr((options, windows.window, windows.invalid))}
+    settings = {
+        "model": model_identity(model),
+        "options": repr((options, windows.window, windows.invalid, windows.column)),
+    }
     command = ShardedCommand("perplexity", settings, windows.prepare, decide=lambda: windows.decided)
     job = work_in_shards(sharding, windows, windows.folder, command)
     loss = math.fsum(float(line) for line in b"".join(job.results()).split())

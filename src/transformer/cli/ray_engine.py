@@ -15,7 +15,7 @@ import typer
 
 from transformer.cli.fields import takes
 from transformer.cli.files import check_new_folder, check_readable
-from transformer.cli.parquet_shards import SUFFIX, TableColumns, check_texts
+from transformer.cli.parquet_shards import SUFFIX, TEXT_COLUMN, TableColumns
 from transformer.cli.search import with_average
 from transformer.cli.sharding import ended_by_signal
 from transformer.cli.translate_shards import translation_settings
@@ -279,8 +279,11 @@ def _check_tables(files: Sequence[Path], columns: TableColumns) -> int:
 
     n_rows = 0
     for path in files:
-        check_texts(path, ParquetRows(path, columns.names).schema().field(0))
+        text = columns.text or TEXT_COLUMN
+        ParquetRows(path, [text], columns.ids).kept()
         with open_parquet(path) as table:
+            if text not in table.schema_arrow.names:
+                raise DataError(f"{path}: {text!r} is a field of a column, but Ray reads columns; make it one")
             if taken := set(NEW_COLUMNS) & set(table.schema_arrow.names):
                 raise DataError(f"{path} has a column {min(taken)!r} already, which is written; rename it")
             n_rows += table.metadata.num_rows

@@ -1,9 +1,7 @@
 """`transformer score`: scores existing translations."""
 
 import json
-import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,9 +10,10 @@ import typer
 from transformer.cli.arguments import JsonOption, choose_format
 from transformer.cli.chunks import CHUNK_LINES
 from transformer.cli.files import check_files
-from transformer.cli.hub import obtain_model
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
+from transformer.cli.parquet_shards import TableColumns, refuse_for_tables, takes_pair_columns
+from transformer.cli.score_shards import Scorer, score_lines, score_table, scores
 from transformer.cli.search import (
     AverageOption,
     DeviceOption,
@@ -25,30 +24,21 @@ from transformer.cli.search import (
     languages_of,
     with_average,
 )
-from transformer.cli.sharded_lines import DoRows, LineWork, Result, Row
-from transformer.cli.sharding import (
-    Settings,
-    ShardedCommand,
-    ShardingOptions,
-    model_identity,
-    takes_sharding,
-    work_in_shards,
-)
+from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.translate import InvalidOption, ModelArgument, OutputOption, invalid_choice
 from transformer.cli.verbosity import QuietOption, VerboseOption, takes_verbosity
 from transformer.errors import ConfigError
 from transformer.options.search import GREEDY
 
 if TYPE_CHECKING:
+    from transformer.cli.score_shards import FormatScore
     from transformer.pipelines.translation.scoring import PairScore
-    from transformer.pipelines.translation.translator import Translator
     from transformer.text.lines import Invalid
-
-    FormatScore = Callable[[int, PairScore], bytes]
 
 
 @takes_verbosity
 @takes_sharding
+@takes_pair_columns
 def score(
     model: ModelArgument,
     texts: Annotated[
@@ -76,6 +66,7 @@ def score(
     quiet: QuietOption = False,
     *,
     sharding: ShardingOptions,
+    columns: TableColumns,
 ) -> None:
     """Score translations line by line: the log-probability of their tokens in nats, including EOS.
 
@@ -85,83 +76,29 @@ def score(
     Example: transformer score runs/first --source test.en --target test.de --per-token
     """
     chosen = choose_format(output_format, "text", "jsonl", as_json=as_json)
-    invalid, search = invalid_choice(invalid_utf8), with_average(GREEDY, average, ensemble)
-    languages = languages_of(source_language, target_language)
+    invalid, is_table = invalid_choice(invalid_utf8), columns.reads_table(source, sharding)
+    search, languages = with_average(GREEDY, average, ensemble), languages_of(source_language, target_language)
+    scorer = Scorer(model, ensemble or [], search, device, special_tokens, languages)
     format_score = _formatter(chosen, per_token=per_token)
-
-    def load() -> "Translator":
-        from transformer.pipelines.auto import load_translator  # loads torch
-
-        obtain_model(model)
-        return load_translator(
-            model, search=search, ensemble=ensemble or (), precision="float32", device=device,
-            special_tokens=special_tokens, **languages,
-        )  # fmt: skip
-
+    if is_table:
+        refuse_for_tables({"--target": target, "--per-token": per_token, "--json": chosen == "jsonl",
+                           "--invalid-utf8": invalid == "replace"})  # fmt: skip
+        (path,), folder = sharding.check([source], "--source FILE", output_path, {"a text": texts})
+        score_table(sharding, path, folder, scorer, columns)
+        return
     if sharding:
-        needed = "--source FILE, --target FILE"
-        paths, folder = sharding.check([source, target], needed, output_path, {"a text": texts})
-        models = [model_identity(path) for path in (model, *(ensemble or ()))]
-        settings: Settings = {
-            "model": models, "search": repr(search), "options": repr((special_tokens, device, languages)),
-            "format": repr((chosen, per_token, invalid)),
-        }  # fmt: skip
-        _score_shards(sharding, paths, folder, settings, load, format_score, invalid)
+        paths, folder = sharding.check([source, target], "--source FILE, --target FILE", output_path, {"a text": texts})
+        score_lines(sharding, paths, folder, scorer, format_score, invalid, (chosen, per_token))
         return
     pairs = _pairs(texts, source, target, invalid)
     check_files([source, target] if source else [], [output_path])
-    translator = load()
+    translator = scorer.load()
     with collect_notes(verbose=verbose, quiet=quiet) as notes, open_output(output_path) as sink:
-        for number, result in enumerate(_scores(translator, pairs), start=1):
+        for number, result in enumerate(scores(translator, pairs), start=1):
             sink.write(format_score(number, result))
             notes.add(number, result.flags)
             if number % CHUNK_LINES == 0:
                 sink.flush()
-
-
-def _scores(translator: "Translator", pairs: Iterator[tuple[str, str]]) -> "Iterator[PairScore]":
-    """Yields the scores of pairs, of which as many are scored together as a shard begins at multiples of."""
-    from transformer.pipelines.translation.scoring import score_pairs
-
-    while chunk := list(islice(pairs, CHUNK_LINES)):
-        yield from score_pairs(translator, chunk)
-
-
-def _score_shards(
-    sharding: ShardingOptions, paths: list[Path], folder: Path, settings: Settings, load: "Callable[[], Translator]",
-    format_score: "FormatScore", invalid: "Invalid",
-) -> None:  # fmt: skip
-    """Scores pairs in shards; those that cannot be scored are set apart."""
-    from transformer.pipelines.translation.scoring import PairScore
-    from transformer.sharding.lines import TextFiles
-    from transformer.text.lines import MAX_LINE_CHARACTERS
-    from transformer.text.trees import is_treebank
-
-    if is_treebank(paths[0]) or is_treebank(paths[1]):
-        raise ConfigError("--shards divides text by lines, but the input holds trees; leave out --shards")
-
-    def prepare(decided: Settings) -> DoRows:
-        del decided
-        translator = load()
-
-        def do_rows(n_before: int, rows: Iterator[Row]) -> Iterator[Result]:
-            pairs = ((source, target) for source, target in rows)
-            for number, result in enumerate(_scores(translator, pairs), start=n_before + 1):
-                reasons = () if result.token_scores else result.flags
-                yield Result(format_score(number, result), "".join(f"line {number}: {flag}" for flag in reasons[:1]))
-
-        return do_rows
-
-    lines = LineWork(
-        TextFiles(paths, CHUNK_LINES),
-        MAX_LINE_CHARACTERS,
-        invalid,
-        lambda number: format_score(number, PairScore(math.nan, (), (), ("it cannot be read",))),
-    )
-    work_in_shards(
-        sharding, lines.files, folder,
-        ShardedCommand("score", settings, lambda decided: lines.by(prepare(decided))),
-    )  # fmt: skip
 
 
 def _pairs(

@@ -37,7 +37,7 @@ from transformer.cli.formats import Format, formatter
 from transformer.cli.language_check import LanguageCheck, check_language
 from transformer.cli.notes import collect_notes
 from transformer.cli.outputs import open_output
-from transformer.cli.parquet_shards import TableColumns, takes_columns
+from transformer.cli.parquet_shards import TableColumns, takes_translation_columns
 from transformer.cli.progress import count_lines, progress_bar
 from transformer.cli.ray_engine import RayOptions, RayTranslation, takes_ray
 from transformer.cli.search import SourceLanguageOption, TargetLanguageOption, languages_of, takes_loading, takes_search
@@ -108,7 +108,7 @@ PrefixOption = Annotated[
 @takes_loading
 @takes_search
 @takes_sharding
-@takes_columns
+@takes_translation_columns
 @takes_ray
 def translate(
     model: ModelArgument,

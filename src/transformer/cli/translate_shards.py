@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,9 @@ from transformer.cli.chunks import split_into_chunks, translate_chunks
 from transformer.cli.formats import formatter
 from transformer.cli.notes import collect_notes
 from transformer.cli.pairs_file import as_tsv, with_seed
-from transformer.cli.parquet_shards import SUFFIX, TableColumns, translate_table
-from transformer.cli.sharded_lines import DoRows, LineWork, Result, Row
-from transformer.cli.sharding import Settings, ShardedCommand, ShardingOptions, Work, model_identity, work_in_shards
+from transformer.cli.parquet_shards import SUFFIX, TEXT_COLUMN, TableColumns, TableReader, TableWork
+from transformer.cli.sharded_lines import Content, DoRows, LineReader, LineWork, Result, Row
+from transformer.cli.sharding import Settings, ShardedCommand, ShardingOptions, model_identity, work_in_shards
 from transformer.errors import ConfigError
 from transformer.options.search import Search
 
@@ -78,8 +79,6 @@ class ShardedTranslation:
         Raises:
             TransformerError: The model cannot be loaded, or the folder holds other results or cannot be written.
         """
-        from transformer.sharding.lines import TextFiles
-
         settings = translation_settings(
             self.model, self.search, self.loading, self.languages,
             terms=self.terminology, format=(self.output, self.invalid),
@@ -87,16 +86,34 @@ class ShardedTranslation:
         if path.suffix == SUFFIX:
             if self.output != OutputFormat("text", None, None):
                 raise ConfigError("--format, --n-best and --min-confidence are for text, but the input is a table")
-            command = settings, lambda: seed_of(self.search), self._load
-            translate_table(sharding, path, folder, columns, command, limit)
+            self._translate_table(sharding, path, folder, columns, limit, settings)
             return
-        lines = LineWork(TextFiles([path]), limit, self.invalid)
+        from transformer.sharding.lines import TextFiles
+
+        lines = LineWork(LineReader(TextFiles([path]), limit, self.invalid))
         work = ShardedCommand(
             "translate", settings, lambda decided: lines.by(self._prepare(decided)),
             suffix=".jsonl" if self.output.name == "jsonl" else ".txt",
             decide=lambda: seed_of(self.search),
         )  # fmt: skip
-        work_in_shards(sharding, lines.files, folder, work)
+        work_in_shards(sharding, lines.reader.source, folder, work)
+
+    def _translate_table(
+        self, sharding: ShardingOptions, path: Path, folder: Path, columns: TableColumns, limit: int, settings: Settings
+    ) -> None:
+        """Translates a column to Parquet files with the columns `translation` and `confidence`."""
+        import pyarrow as pa
+
+        from transformer.pipelines.translation.columns import join_lines
+        from transformer.sharding.parquet_rows import ParquetRows
+
+        reader = TableReader(ParquetRows(path, [columns.text or TEXT_COLUMN], columns.ids), limit)
+        results = pa.schema([("translation", pa.string()), ("confidence", pa.float64())])
+        TableWork(reader, results).run(
+            sharding, folder, "translate", settings,
+            lambda decided: translate_rows(self._load(decided), lambda number, row, lines: join_lines(lines)),
+            lambda: seed_of(self.search),
+        )  # fmt: skip
 
     def run_documents(
         self, sharding: ShardingOptions, documents: "Sequence[DocumentFile]", folders: tuple[Path, Path],
@@ -129,7 +146,7 @@ class ShardedTranslation:
         search = with_seed(self.search, settings["seed"])
         return self.loading.translator(self.model, search, terminology=self.terminology, **self.languages)
 
-    def _prepare(self, settings: Settings) -> DoRows:
+    def _prepare(self, settings: Settings) -> DoRows[bytes]:
         """Loads the model."""
         translator, search = self._load(settings), self.search
         format_line = formatter(
@@ -137,32 +154,38 @@ class ShardedTranslation:
             min_confidence=self.output.min_confidence, seed=settings["seed"] if search.sampling else None,
         )  # fmt: skip
 
-        return translate_rows(
-            translator, lambda number, row, translation: f"{format_line(number, row[0], translation)}\n"
-        )
+        def form(number: int, row: Row, translations: "Sequence[Translation]") -> bytes:
+            return f"{format_line(number, row[0], translations[0])}\n".encode()
+
+        return translate_rows(translator, form)
 
 
-def translate_rows(translator: "Translator", form: "Callable[[int, Row, Translation], str]") -> DoRows:
-    """Returns a function that translates the first line of each row.
+def translate_rows(
+    translator: "Translator", form: "Callable[[int, Row, Sequence[Translation]], Content]"
+) -> DoRows[Content]:
+    """Returns a function that translates the first text of each row, line by line if it has several.
 
     Args:
         translator: The translator.
-        form: Function of the number of a row, from 1, the row and the translation, that returns what is written.
+        form: Function of the number of a row, from 1, the row and the translations of its lines, that returns what is
+            written.
     """
 
-    def translate(n_before: int, rows: Iterator[Row]) -> Iterator[Result]:
-        pending, number = deque[Row](), n_before
+    def translate(n_before: int, rows: Iterator[Row]) -> Iterator[Result[Content]]:
+        pending, number = deque[tuple[Row, int]](), n_before
 
         def sources() -> Iterator[str]:
             for row in rows:
-                pending.append(row)
-                yield row[0]
+                lines = row[0].split("\n")
+                pending.append((row, len(lines)))
+                yield from lines
 
         chunks = ((chunk, None) for chunk in split_into_chunks(sources()))
-        for _, translations in translate_chunks(translator, chunks, None, n_before):
-            for translation in translations:
-                number += 1
-                yield Result(form(number, pending.popleft(), translation).encode())
+        translated = chain.from_iterable(lines for _, lines in translate_chunks(translator, chunks, None, n_before))
+        for translation in translated:
+            number += 1
+            row, n_lines = pending.popleft()
+            yield Result(form(number, row, [translation, *islice(translated, n_lines - 1)]))
 
     return translate
 
@@ -194,6 +217,7 @@ def pairs_in_shards(
     load: "Callable[[Search], Translator]",
     pair: "Callable[[Row, Translation], tuple[str, str]]",
     invalid: "Invalid",
+    columns: TableColumns | None = None,
 ) -> "Job":
     """Translates lines in shards, and writes tables of pairs.
 
@@ -207,18 +231,38 @@ def pairs_in_shards(
         load: Function that loads the translator for a search.
         pair: Function of the lines of a row and a translation, that returns a pair.
         invalid: Handling of bytes that are not UTF-8; "error" sets the row apart.
+        columns: Columns of the text, if it is a Parquet file; its pairs are columns named as those of training text.
 
     Returns:
         The job, which is finished.
     """
-    from transformer.sharding.lines import TextFiles
     from transformer.text.lines import MAX_LINE_CHARACTERS
 
-    lines = LineWork(TextFiles(paths), MAX_LINE_CHARACTERS, invalid)
-
-    def prepare(decided: Settings) -> Work:
+    def do_rows(decided: Settings, form: "Callable[[tuple[str, str]], Content]") -> DoRows[Content]:
         translator = load(with_seed(search, decided["seed"]))
-        return lines.by(translate_rows(translator, lambda number, row, result: as_tsv(pair(row, result))))
+        return translate_rows(translator, lambda number, row, lines: form(pair(row, lines[0])))
 
-    command = ShardedCommand(name, settings, prepare, ".tsv", lambda: seed_of(search))
-    return work_in_shards(sharding, lines.files, folder, command)
+    if columns is not None and paths[0].suffix == SUFFIX:
+        import pyarrow as pa
+
+        from transformer.sharding.parquet_rows import ParquetRows
+
+        rows = ParquetRows(paths[0], [columns.text or TEXT_COLUMN], columns.ids)
+        reader = TableReader(rows, MAX_LINE_CHARACTERS, on_one_line=True)
+        table = TableWork(reader, pa.schema([("source", pa.string()), ("target", pa.string())]))
+        return table.run(
+            sharding,
+            folder,
+            name,
+            settings,
+            lambda decided: do_rows(decided, lambda pair: pair),
+            lambda: seed_of(search),
+        )
+    from transformer.sharding.lines import TextFiles
+
+    lines = LineWork(LineReader(TextFiles(paths), MAX_LINE_CHARACTERS, invalid))
+    command = ShardedCommand(
+        name, settings, lambda decided: lines.by(do_rows(decided, lambda pair: as_tsv(pair).encode())),
+        ".tsv", lambda: seed_of(search),
+    )  # fmt: skip
+    return work_in_shards(sharding, lines.reader.source, folder, command)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as parquet
 
 BATCH_ROWS: Final = 1024
+ScalarRow = tuple[Any, ...]
+"""Values of a row as Arrow has them, one of each column of texts."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,13 @@ class ParquetRows:
 
     Attributes:
         path: The file.
-        columns: Names of the columns that are read.
+        texts: Names of the columns of texts; a dot selects a field of a column.
+        ids: Name of a column that is copied beside the results; None for none.
     """
 
     path: Path
-    columns: Sequence[str]
+    texts: Sequence[str]
+    ids: str | None = None
     unit: str = "rows"
 
     @property
@@ -39,26 +43,25 @@ class ParquetRows:
 
     def facts(self) -> Any:
         """Implements `Source.facts`."""
-        return file_facts(self.path)
+        return {**file_facts(self.path), "columns": [*self.texts, self.ids]}
 
-    def schema(self) -> "pa.Schema":
-        """Returns the types of the columns that are read.
+    def kept(self) -> "list[pa.Field]":
+        """Returns the column that is copied, after a check of all columns that are read.
 
         Raises:
-            DataError: The file cannot be read, or has no column of a name.
+            DataError: The file cannot be read, has no column of a name, or has no texts in a column.
         """
-        import pyarrow as pa
-
         with open_parquet(self.path) as table:
             schema = table.schema_arrow
-        for name in self.columns:
-            if name not in schema.names:
-                raise DataError(f"{self.path} has no column {name!r}; choose from {', '.join(schema.names)}")
-        return pa.schema([schema.field(name) for name in self.columns])
+        for name in self.texts:
+            _check_texts(self.path, name, _nested_field(schema, name) or self._missing(schema, name))
+        if self.ids is None:
+            return []
+        return [schema.field(self.ids) if self.ids in schema.names else self._missing(schema, self.ids)]
 
     def divide(self, n_shards: int, done: Progress) -> tuple[Shard, ...]:
         """Divides the row groups into shards with about equal numbers of rows."""
-        self.schema()
+        self.kept()
         with open_parquet(self.path) as table:
             sizes = [table.metadata.row_group(group).num_rows for group in range(table.metadata.num_row_groups)]
         starts = [sum(sizes[:group]) for group in range(len(sizes))]
@@ -70,15 +73,71 @@ class ParquetRows:
         done(self.path.stat().st_size)
         return tuple(shards)
 
-    def read(self, shard: Shard) -> "Iterator[Iterator[pa.RecordBatch]]":
-        """Yields the row groups of a shard, each in batches of rows.
+    def groups(self, shard: Shard) -> Iterator[Iterator[ScalarRow]]:
+        """Yields the texts of each row group of a shard.
 
         Raises:
             DataError: The file cannot be read.
         """
         with open_parquet(self.path) as table:
             for group in range(*shard.positions):
-                yield table.iter_batches(BATCH_ROWS, row_groups=[group], columns=[*self.columns])
+                yield self._rows(table, [group])
+
+    def copied(self, shard: Shard) -> "Iterator[list[pa.ChunkedArray]]":
+        """Yields the column that is copied, of each row group of a shard; an empty list if there is none."""
+        with open_parquet(self.path) as table:
+            for group in range(*shard.positions):
+                yield [] if self.ids is None else table.read_row_group(group, [self.ids]).columns
+
+    def all(self) -> Iterator[ScalarRow]:
+        """Yields the texts of all rows."""
+        self.kept()
+        with open_parquet(self.path) as table:
+            yield from self._rows(table, [*range(table.num_row_groups)])
+
+    def _rows(self, table: "parquet.ParquetFile", groups: list[int]) -> Iterator[ScalarRow]:
+        for batch in table.iter_batches(BATCH_ROWS, groups, [*self.texts]):
+            yield from zip(*(_nested_column(batch, name) for name in self.texts), strict=True)
+
+    def _missing(self, schema: "pa.Schema", name: str) -> "pa.Field":
+        raise DataError(f"{self.path} has no column {name!r}; choose from {', '.join(schema.names)}")
+
+
+def _nested_field(schema: "pa.Schema", name: str) -> "pa.Field | None":
+    """Returns a column of a schema, or a field of one; None if it is not there."""
+    import pyarrow as pa
+
+    if name in schema.names:
+        return schema.field(name)
+    first, *nested = name.split(".")
+    column = schema.field(first) if first in schema.names else None
+    for part in nested:
+        is_there = column is not None and pa.types.is_struct(column.type) and column.type.get_field_index(part) >= 0
+        column = column.type.field(part) if column is not None and is_there else None
+    return column
+
+
+def _nested_column(batch: "pa.RecordBatch", name: str) -> "pa.Array":
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *nested = name.split(".")
+    column: Any = batch.column(first)
+    for part in nested:
+        column = column.flatten()[column.type.get_field_index(part)]  # which keeps the nulls of the outer column
+    return column
+
+
+def _check_texts(path: Path, name: str, column: "pa.Field") -> None:
+    """Checks that a column has texts.
+
+    Raises:
+        DataError: It has not.
+    """
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DataError(f"{path}: column {name!r} holds {column.type}, not texts; name another one")
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 import torch
 from PIL import Image
@@ -120,6 +122,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths["csv"] = write_lines(folder / "pairs.csv", [f'"{source}",{target}' for source, target in pairs])
     rows = [json.dumps({"source": source, "target": target}) for source, target in pairs]
     paths["jsonl"] = write_lines(folder / "pairs.jsonl", rows)
+    paths["parquet"] = folder / "pairs.parquet"
+    columns = {name: [pair[side] for pair in pairs] for side, name in enumerate(("source", "target"))}
+    parquet.write_table(pa.table({"text": columns["source"], **columns}), paths["parquet"], row_group_size=3)
     memory = "".join(unit(("en", source), ("de", target)) for source, target in pairs)
     paths["tmx"] = folder / "pairs.tmx"
     paths["tmx"].write_bytes(tmx(memory))
@@ -207,6 +212,9 @@ CORPUS_COMMANDS = {
                "perplexity {gpt} {mutated} --shards 2 --output {out}",
                "evaluate --translations {mutated} --reference {mutated} --shards 2 --output {out}",
                "train --text {mutated} --run {out} --set training.max_steps=1 --set model.preset=tiny"),
+    "parquet": ("embed {bert} --input {mutated} --shards 2 --output {out} --id-column target",
+                "score {transformer} --source {mutated} --text-column source --translation-column target --shards 2 "
+                "--output {out} --join {out}.parquet"),
     **dict.fromkeys(("tsv", "jsonl"), ("prepare --pairs {mutated} --output {out}",)),
     "csv": ("prepare --pairs {mutated} --output {out}",
             "translate {transformer} --input {mutated} --output {out} --columns 2"),

@@ -157,6 +157,7 @@ def test_a_folder_belongs_to_one_job(job: Callable[..., list[Path]], source: Pat
     [
         (["--text-column", "words"], "has no column 'words'; choose from id, text"),
         (["--text-column", "number"], "column 'number' holds int64, not texts"),
+        (["--text-column", "pair.en", "--input", "in/z.parquet"], "'pair.en' is a field of a column"),
         (["--input", "none"], "none: No such file or directory"),
         (["--input", "empty"], r"empty is not a \.parquet file or a folder with such"),
         (["--input", "named.parquet"], "has a column 'error' already, which is written; rename it"),
@@ -188,7 +189,9 @@ def test_wrong_input_is_one_error(
     texts = pa.array(["one", "two"])
     parquet.write_table(pa.table({"text": texts, "error": texts}), "named.parquet")
     parquet.write_table(pa.table({"text": texts, "id": pa.array([1, None])}), "ids.parquet")
-    parquet.write_table(pa.table({"id": ["z"], "text": ["one"], "number": [1]}), "in/z.parquet")
+    parquet.write_table(
+        pa.table({"id": ["z"], "text": ["one"], "number": [1], "pair": [{"en": "one"}]}), "in/z.parquet"
+    )
     if "number" in arguments:
         arguments = [*arguments, "--input", "in/z.parquet"]
     with pytest.raises(TransformerError, match=message):

@@ -6,63 +6,28 @@ import resource
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as parquet
 import pytest
-import torch
 
 from samples import write_lines, write_recipe
-from serving_engines import write_random_model
+from sharded_texts import BLOCK, SOURCES, TARGETS, call, write_models_and_texts
 from substitution import substitute
-from transformer.bundle import Bundle, save_bundle
-from transformer.cli.app import make_app
-from transformer.cli.sharded_lines import LineWork, Result
+from transformer.cli.sharded_lines import LineReader, LineWork, Result
 from transformer.cli.shards import Shard, lines_of
 from transformer.errors import ConfigError, DataError, OutputError
-from transformer.models import family
 from transformer.sharding.job import ShardOutput
 from transformer.sharding.lines import TextFiles
-from transformer.tokenizers.config import TokenizerConfig
-from transformer.tokenizers.pair import TokenizerPair, train_tokenizer
-
-SOURCES = [("abcdefgh" * 3)[number % 7 : number % 7 + 1 + number * 5 % 13] for number in range(38)]
-TARGETS = [line[::-1] for line in SOURCES]
-BLOCK = 4
-"""Number of lines that are worked on together in these tests."""
-
-
-def call(*arguments: object) -> None:
-    make_app([str(arguments[0])])([str(argument) for argument in arguments], standalone_mode=False)
-
-
-def write_translator(folder: Path) -> Path:
-    tokenizer = train_tokenizer(["abcdefgh \n"], TokenizerConfig(kind="characters"))
-    kind, n = family("transformer"), tokenizer.vocab_size
-    sizes = {"d_model": 16, "N": 1, "h": 2, "dropout": 0.0, "src_seq_len": 24, "tgt_seq_len": 24}
-    config = kind.config.model_validate({**sizes, "src_vocab_size": n, "tgt_vocab_size": n})
-    torch.manual_seed(1)
-    model = kind.build(config).eval()
-    save_bundle(folder, Bundle(config, model, TokenizerPair(tokenizer, tokenizer), {"max_source_tokens": 20}))
-    return folder
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Random models, and a text with its translation."""
-    folder = tmp_path_factory.mktemp("models")
-    return {
-        "bert": write_random_model("bert", folder / "bert"),
-        "gpt": write_random_model("gpt", folder / "gpt", seq_len=12),
-        "translator": write_translator(folder / "translator"),
-        "source": write_lines(folder / "source", SOURCES),
-        "target": write_lines(folder / "target", TARGETS),
-    }
+    return write_models_and_texts(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes blocks of lines so small that a short text has many."""
-    for name in ("score.CHUNK_LINES", "evaluate_shards.CHUNK_LINES", "embed.CHUNK", "classify.CHUNK"):
+    for name in ("score_shards.CHUNK_LINES", "evaluate_shards.CHUNK_LINES", "embed.CHUNK", "classify.CHUNK"):
         substitute(monkeypatch, name, BLOCK)
     substitute(monkeypatch, "text_generation.MAX_WINDOWS", 2)
 
@@ -220,47 +185,6 @@ def test_documents_are_divided_by_file(
             call(*arguments, "--shards", 2, *options)
 
 
-def test_a_column_of_a_table_is_translated(paths: dict[str, Path], tmp_path: Path) -> None:
-    """Catches rows that move against their ids, row groups that depend on the shards, and texts that end the job."""
-    texts = [*SOURCES, "ab\ncd", None, ""]
-    table = pa.table({"n": pa.array(range(41), pa.int16()), "text": texts, "other": [0.5] * 41})
-    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=5)
-    call(
-        "translate", paths["translator"], "--input", paths["source"], "--max-tokens", 3, "--output", tmp_path / "whole"
-    )
-    arguments = ["translate", paths["translator"], "--input", tmp_path / "in.parquet", "--id-column", "n",
-                 "--max-tokens", 3]  # fmt: skip
-    for shards in (1, 7):
-        joined = tmp_path / f"{shards}.parquet"
-        call(*arguments, "--output", tmp_path / str(shards), "--shards", shards, "--join", joined)
-        assert joined.read_bytes() == (tmp_path / "1.parquet").read_bytes()
-        assert len([*(tmp_path / str(shards)).glob("part-*.parquet")]) == shards
-    rows = parquet.read_table(tmp_path / "7.parquet")
-    assert rows.column_names == ["n", "translation", "confidence"]
-    assert rows.column("n").equals(table.column("n"))
-    assert parquet.ParquetFile(tmp_path / "7.parquet").num_row_groups == 9
-    translations = rows.column("translation").to_pylist()
-    assert translations[:38] == (tmp_path / "whole").read_text().splitlines()
-    assert translations[38].count("\n") == 1
-    assert translations[39:] == [None, ""]
-    (reason,) = [line for path in (tmp_path / "7").glob("*.rejected.jsonl") for line in path.read_text().splitlines()]
-    assert json.loads(reason)["line"] == 40
-    assert "row 40: the text is missing" in json.loads(reason)["reason"]
-    for options, message in (
-        (["--text-column", "texts"], "has no column 'texts'; choose from n, text, other"),
-        (["--text-column", "other"], "column 'other' holds double, not texts; name another one"),
-        (["--join", tmp_path / "joined.txt"], "does not end in .parquet"),
-        (["--json"], "are for text, but the input is a table"),
-    ):
-        with pytest.raises((ConfigError, DataError), match=message):
-            call(*arguments, "--output", tmp_path / "other", "--shards", 2, *options)
-    with pytest.raises(ConfigError, match="--id-column is for Parquet files"):
-        call("translate", paths["translator"], "--input", paths["source"], "--id-column", "n")
-    (tmp_path / "in.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="not a Parquet file, damaged or cut short"):
-        call(*arguments, "--output", tmp_path / "damaged", "--shards", 2)
-
-
 def test_equal_parts_have_each_line_once(tmp_path: Path) -> None:
     """Catches a line that is lost, doubled or miscounted between `--shard 1/2` and `2/2`, and parts without lines."""
     path = write_lines(tmp_path / "text", SOURCES)
@@ -295,7 +219,7 @@ def test_an_input_that_changes_is_not_cut_short(tmp_path: Path) -> None:
     """Catches a result with fewer lines than the input had when it was divided."""
     files = TextFiles([write_lines(tmp_path / "text", ["one", "two"])])
     (shard,) = files.divide(1)
-    work = LineWork(files, 100, "error").by(lambda n_before, rows: (Result(b"") for _ in rows))
+    work = LineWork(LineReader(files, 100, "error")).by(lambda n_before, rows: (Result(b"") for _ in rows))
     work(shard, ShardOutput(io.BytesIO()))
     write_lines(tmp_path / "text", ["one"])
     with pytest.raises(DataError, match="text has changed since it was divided"):

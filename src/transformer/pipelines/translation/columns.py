@@ -61,10 +61,10 @@ def translate_texts(
     lines = [[] if text is None else text.split("\n") for text in texts]
     flat = [line for part in lines for line in part]
     translated = iter(translator.finish(translator.begin(flat, None, n_before)))
-    return [_joined([next(translated) for _ in part]) if part else (None, None) for part in lines]
+    return [join_lines([next(translated) for _ in part]) if part else (None, None) for part in lines]
 
 
-def _joined(translations: "Sequence[Translation]") -> tuple[str, float | None]:
+def join_lines(translations: "Sequence[Translation]") -> tuple[str, float | None]:
     """Returns the text of several lines, and the least of their confidences."""
     known = [line.confidence for line in translations if line.confidence is not None]
     return "\n".join(line.text for line in translations), min(known, default=None)
