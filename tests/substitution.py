@@ -8,6 +8,7 @@ import pytest
 TARGETS = {
     "activation_checkpointing.trim_heap": "transformer.training.activation_checkpointing.trim_heap",
     "app.make_app": "transformer.cli.app.make_app",
+    "atomic.copy_file_range": "transformer.storage.atomic.os.copy_file_range",
     "atomic.ismount": "transformer.storage.atomic.os.path.ismount",
     "attention.library": "transformer.kernels.attention.library",
     "backend.CpuKernelMode": "transformer.training.backend.CpuKernelMode",

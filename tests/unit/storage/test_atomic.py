@@ -9,7 +9,7 @@ import pytest
 
 from substitution import substitute
 from transformer.errors import DataError, OutputError
-from transformer.storage.atomic import atomic_file, atomic_folder, replace_text
+from transformer.storage.atomic import append_file, atomic_file, atomic_folder, replace_text
 
 
 def no_space(*_: object) -> None:
@@ -26,6 +26,36 @@ def fail_in_folder(path: Path, act: Callable[[Path], object]) -> None:
     with atomic_folder(path) as folder:
         (folder / "a").write_text("x")
         act(folder)
+
+
+def not_between_file_systems(*_: object) -> int:
+    raise OSError(errno.EXDEV, "a library's own words")
+
+
+@pytest.mark.parametrize("can_copy", [True, False])
+def test_a_file_is_appended_where_the_output_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, can_copy: bool
+) -> None:
+    """Catches a file that is copied before what is still in the buffer, twice, or not at all between file systems."""
+    if not can_copy:
+        substitute(monkeypatch, "atomic.copy_file_range", not_between_file_systems)
+    (tmp_path / "part").write_bytes(b"part" * 50_000)
+    with atomic_file(tmp_path / "out") as file:
+        file.write(b"before")
+        assert append_file(tmp_path / "part", file) == 200_000
+        file.write(b"between")
+        append_file(tmp_path / "part", file)
+        file.write(b"after")
+    assert (tmp_path / "out").read_bytes() == b"before" + b"part" * 50_000 + b"between" + b"part" * 50_000 + b"after"
+
+
+def test_an_output_that_is_full_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a traceback of the kernel's copy, and a part that is blamed for a full disk."""
+    (tmp_path / "part").write_bytes(b"part")
+    substitute(monkeypatch, "atomic.copy_file_range", no_space)
+    with pytest.raises(OutputError, match="out: No space left"), atomic_file(tmp_path / "out") as file:
+        append_file(tmp_path / "part", file)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["part"]
 
 
 def test_a_file_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
