@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 from zlib import crc32
@@ -207,12 +208,17 @@ def atomic_folder(folder: Path) -> Generator[Path]:
         raise
 
 
+_NUMBERS = count()
+
+
 def _temporary(path: Path) -> Path:
     """Returns the path of the temporary file or folder beside a path; a name that would be too long is shortened.
 
-    It names the machine too: the processes of several containers, which may write the same file, often have one id.
+    It names the machine too: the processes of several containers, which may write the same file, often have one id. A
+    number tells several writers of one process apart.
     """
-    before, after = ".writing-", f"-{crc32(os.uname().nodename.encode()):08x}-{os.getpid()}"
+    machine = crc32(os.uname().nodename.encode())
+    before, after = ".writing-", f"-{machine:08x}-{os.getpid()}-{next(_NUMBERS)}"
     max_bytes = MAX_NAME_BYTES - len(before) - len(after)
     return path.with_name(f"{before}{os.fsdecode(os.fsencode(path.name)[:max_bytes])}{after}")
 
