@@ -12,6 +12,7 @@ from transformer.text.markup import Token
 
 _ENCODING: Final = regex.compile(rb"\A(?:\xef\xbb\xbf)?<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-]{1,40})[\"']")
 _TAG: Final = regex.compile(r"<[/]?(?P<name>[^\s/>]++)(?P<attributes>.*?)/?>\Z", regex.DOTALL)
+NO_MEMORY: Final = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
 MAX_DEPTH: Final = 1000
 """Number of elements that may stand within each other."""
 CDATA: Final = ("<![CDATA[", "]]>")
@@ -95,10 +96,13 @@ class _Events:
 
         Raises:
             DataError: It is not well-formed, or not allowed.
+            MemoryError: There is not enough memory.
         """
         try:
             self.parser.Parse(data, True)
         except expat.ExpatError as error:
+            if error.code == NO_MEMORY:
+                raise MemoryError from error
             problem = (expat.ErrorString(error.code) or "").removeprefix("not well-formed ").strip(
                 "()"
             ) or "syntax error"
