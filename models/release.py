@@ -57,6 +57,10 @@ SCORED: Final = ("domains", "odd_lines", "number_sentences")
 PRECISIONS: Final = ("int8", "bf16", "float32")
 CALIBRATION_PAIRS: Final = 1000
 """Pairs of each text that the confidence is fitted to."""
+RECIPES: Final = ("recipe.toml", "second.toml", "third.toml")
+"""Recipes of the trainings of a model, each of which begins with the model of the one before."""
+FOLLOWING: Final = ("next.toml", "next-second.toml", "next-third.toml")
+"""The same of the next version."""
 SOURCES: Final = {
     "train": ("sentences of [Tatoeba](https://tatoeba.org), as paired by manythings.org/anki", "CC BY 2.0 FR"),
     "examples": ("example sentences of the dictionary [Ding](https://www-user.tu-chemnitz.de/~fri/ding/)", "GPL-2+"),
@@ -210,22 +214,19 @@ def promote_recipes(folder: Path, steps: int) -> None:
         folder: Folder of the package.
         steps: Length of the last training, which may have been changed on the command line.
     """
-    if not (folder / "next.toml").exists():
+    promoted = {folder / old: new for old, new in zip(FOLLOWING, RECIPES, strict=True) if (folder / old).exists()}
+    if not promoted:
         return
-    last = folder / "next-second.toml"
-    last = last if last.exists() else folder / "next.toml"
-    for name in ("recipe.toml", "second.toml", "short.toml"):
+    for name in (*RECIPES, "short.toml"):
         (folder / name).unlink(missing_ok=True)
-    for name, promoted in (("next.toml", "recipe.toml"), ("next-second.toml", "second.toml")):
-        if not (following := folder / name).exists():
-            continue
+    for following, name in promoted.items():
         lines = following.read_text(encoding="utf-8").splitlines(keepends=True)
         text = "".join(line for line in lines if not line.startswith("# It is the recipe of the next version"))
-        if following == last:
+        if following == [*promoted][-1]:
             text = re.sub(r"^max_steps = .*$", f"max_steps = {steps}", text, flags=re.MULTILINE)
-        for old, new in (("next-second.toml", "second.toml"), ("next.toml", "recipe.toml")):
+        for old, new in zip(FOLLOWING, RECIPES, strict=True):
             text = text.replace(old, new)
-        (folder / promoted).write_text(text, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
         following.unlink()
 
 
@@ -303,15 +304,16 @@ def card_values(
 
 
 def training(release: Release, record: Mapping[str, Any]) -> str:
-    """Describes the training of a model, or both trainings if it began with a model that another recipe trained."""
-    folder, start = f"models/{release.name}", record.get("start")
-    first, *second = (
-        f"for {stage['step']:,} steps, in {stage['seconds'] / 3600:.1f} hours"
-        for stage in ([start, record] if start else [record])
-    )
-    text = f"Trained by `{folder}/recipe.toml` {first}"
-    text += "".join(f", and then by `{folder}/second.toml` {described}" for described in second)
-    return f"{text}, with at most {record['recipe']['training']['batch_tokens']:,} tokens a side and step, on"
+    """Describes the training of a model, and those of the models that it began with, first to last."""
+    stages = [record]
+    while start := stages[0].get("start"):
+        stages.insert(0, start)
+    described = [
+        f"by `models/{release.name}/{name}` for {stage['step']:,} steps, in {stage['seconds'] / 3600:.1f} hours"
+        for name, stage in zip(RECIPES, stages, strict=False)
+    ]
+    tokens = record["recipe"]["training"]["batch_tokens"]
+    return f"Trained {', then '.join(described)}, with at most {tokens:,} tokens a side and step, on"
 
 
 def score_row(name: str, scores: Mapping[str, float]) -> str:

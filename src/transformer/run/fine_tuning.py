@@ -107,7 +107,7 @@ def fine_tuned_start(recipe: Recipe, task: Task[Any], allow_changed: Collection[
     origin = {
         "model": training.start_from,
         "sha256": bundle.fingerprint,
-        **{name: bundle.provenance[name] for name in ("step", "seconds") if name in bundle.provenance},
+        **{name: bundle.provenance[name] for name in ("step", "seconds", "start") if name in bundle.provenance},
         "max_source_tokens": bundle.provenance.get("max_source_tokens", 0),
         "source_text": bundle.provenance.get("source_text"),
         **known_tokens(bundle.text),

@@ -148,7 +148,7 @@ def test_a_second_training_is_released_too(project: Path) -> None:
     assert {path.name for path in folder.glob("*.toml")} == {"pyproject.toml", "recipe.toml", "second.toml"}
     last = {"step": 3000, "seconds": 1800, "recipe": {"training": {"batch_tokens": 4096}}}
     described = training(Release("en-de", "2.0.0", project), {**last, "start": {"step": 8000, "seconds": 7200}})
-    assert "recipe.toml` for 8,000 steps, in 2.0 hours, and then" in described
+    assert "recipe.toml` for 8,000 steps, in 2.0 hours, then" in described
     assert "second.toml` for 3,000 steps, in 0.5 hours, with at most 4,096 tokens" in described
 
 
