@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -16,6 +17,14 @@ from transformer.training.interruption import Interruption, watch_signals
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives a slow machine time to leave the block before the process is ended."""
     monkeypatch.setattr(module, "SECOND_SIGNAL_SECONDS", 600.0)
+
+
+@pytest.fixture(autouse=True)
+def _not_ignored() -> Iterator[None]:
+    """Handles SIGHUP as usual, which `nohup` ignores for the whole test run."""
+    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
