@@ -134,7 +134,9 @@ def test_nothing_stands_under_the_final_name(
     line, path = WRITERS[name]
     disk = tmp_path / "disk"
     arguments = line.format(**names, published=published, out=disk / "out").split()
-    final = disk / {"embed, array": "out.npy", "filter": "out.tsv", "backtranslate": "out.tsv"}.get(name, "out")
+    final = disk / {
+        "embed, array": "out.npy", "filter": "out.tsv", "backtranslate": "out.tsv", "translate, report": "out.tsv",
+    }.get(name, "out")  # fmt: skip
 
     def check(result: "subprocess.CompletedProcess[str]", reason: str, left: Callable[[], set[str]]) -> None:
         assert_told(result, path.format(out=disk / "out"), reason)

@@ -89,10 +89,18 @@ class OutputFile(io.FileIO):
 def atomic_file(path: Path) -> Generator[BinaryIO]:
     """Opens a file for an atomic write: it replaces the file of its name when the block ends without an error.
 
+    A device such as /dev/null, or a pipe, is written to directly.
+
     Raises:
         OutputError: The file cannot be written; nothing has changed then.
     """
     final = Path(os.path.realpath(path))
+    if final.exists() and not final.is_file() and not final.is_dir():
+        with named_errors(path):
+            raw = OutputFile(final, 0, path)
+        with io.BufferedWriter(raw) as file:
+            yield file
+        return
     temporary = _temporary(final)
     try:
         with named_errors(path):

@@ -25,7 +25,7 @@ from transformer.storage.tensor_files import load_tensors, save_tensors
 from transformer.storage.verified_folder import Manifest, VerifiedFolder, write_verified_folder
 from transformer.training.monitoring.progress import Progress
 
-LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-\d+)?")
+LEFTOVER = re.compile(r"\.(writing|removing)-step-\d{8,}(-[0-9a-f]+)*")
 
 
 @dataclass(frozen=True)

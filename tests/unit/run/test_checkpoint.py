@@ -168,7 +168,8 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     run = tmp_path / "run"
     folder = run / "checkpoints"
     (folder / "keep").mkdir(parents=True)
-    (folder / ".writing-step-00000009-77").mkdir()
+    for name in ("00000009-77", "00000009-0bbfd16a-15130-4"):  # of this version and of those before
+        (folder / f".writing-step-{name}").mkdir()
     (folder / "step-00000008").symlink_to(outside)
     save(CheckpointManager(run), 1, None)
     assert sorted(path.name for path in folder.iterdir()) == ["keep", "step-00000001", "step-00000008"]

@@ -70,6 +70,19 @@ def test_a_file_that_fails_leaves_the_older_one(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    """Catches a pipe, or a device such as /dev/null, that a file replaces."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with atomic_file(pipe) as file:
+        file.write(b"abc")
+    assert os.read(reader, 10) == b"abc"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert [*tmp_path.iterdir()] == [pipe]
+
+
 def test_a_file_is_not_in_place_before_it_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catches a rename before the content is synced, whose failure would leave an empty file."""
     monkeypatch.setattr(os, "fsync", no_space)
