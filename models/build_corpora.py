@@ -119,9 +119,14 @@ def read_documents(packages: Mapping[str, Path]) -> Corpus:
 
 
 def read_phrases(path: Path) -> list[TextPair]:
-    """Returns the phrases of a table with English and German; comments begin with `#`."""
+    """Returns the phrases of a table with English and German; comments begin with `#`.
+
+    A phrase without final punctuation is returned with a full stop and with an exclamation mark too.
+    """
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [TextPair(*line.split("\t")) for line in lines if not line.startswith("#")]
+    pairs = [TextPair(*line.split("\t")) for line in lines if not line.startswith("#")]
+    ended = [pair for pair in pairs if pair.english[-1].isalpha() and pair.german[-1].isalpha()]
+    return pairs + [TextPair(pair.english + mark, pair.german + mark) for mark in ".!" for pair in ended]
 
 
 def write(folder: Path, name: str, pairs: list[TextPair]) -> None:

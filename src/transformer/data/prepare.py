@@ -21,6 +21,7 @@ from transformer.data.report import DataReport
 from transformer.data.segmentation import SegmentedPairs
 from transformer.data.source_text import SourceText
 from transformer.data.stages import GENERAL, StageConfig
+from transformer.data.token_batching import update_shares
 from transformer.data.token_store import TokenStore
 from transformer.data.tokens import CHANGED_VALIDATION, STAGE_VALIDATION, EncodingJob, read_report
 from transformer.errors import ConfigError
@@ -247,6 +248,8 @@ class CorpusBuilder:
         for file, group in zip(report.files, stages[0].mix if stages else (), strict=False):
             file["weight"] = group.weight
         train = PairDataset(TokenStore(path / "train"), stages[0].mix if stages else mix, special_tokens)
+        for file, share in zip(report.files, update_shares(train.lengths, train.mix), strict=True):
+            file["updates"] = round(share, 4)
 
         def dataset(name: str) -> PairDataset:
             return PairDataset(TokenStore(path / name), special_tokens=special_tokens)

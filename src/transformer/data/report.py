@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,17 @@ DIFFERENCES: Final = {
 
 
 class FileCounts(TypedDict):
-    """The pairs of one file that were read and kept, its name, and its weight in the recipe."""
+    """The pairs of one file that were read and kept, its name, its weight, and its share of the updates.
+
+    A batch, and so an update, has pairs of one length and about as many tokens as any other. Therefore the share is one
+    of tokens, not of pairs: that of a file of single words stays small with a large weight.
+    """
 
     read: int
     kept: int
     name: str
     weight: float
+    updates: NotRequired[float]
 
 
 @dataclass
@@ -146,10 +151,10 @@ class DataReport:
             kinds = ", ".join(f"{kind.replace('_', ' ')} {count:,}" for kind, count in self.augmented.most_common())
             rows.append(("augmented", f"changed copies {self.augmented.total():,}: {kinds}"))
         if len(self.files) > 1:
-            rows.extend(
-                ("files", f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}")
-                for file in self.files
-            )
+            for file in self.files:
+                counts = f"{file['name']}: read {file['read']:,}, kept {file['kept']:,}, weight {file['weight']:g}"
+                share = f", {file['updates']:.1%} of the updates" if "updates" in file else ""
+                rows.append(("files", counts + share))
         rows.append((
             "tokens",
             f"source {self.source_tokens:,} (longest {self.longest_source}), "

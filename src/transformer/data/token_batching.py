@@ -73,6 +73,21 @@ def epoch_examples(count: int, mix: Sequence[ExampleGroup], seed: int, epoch: in
     return np.concatenate(chosen)
 
 
+def update_shares(lengths: NDArray[np.int32], mix: Sequence[ExampleGroup]) -> list[float]:
+    """Returns the share of each group in the tokens of an epoch, padding to the longest side included.
+
+    Batches have about as many tokens each, so it is about the group's share of the updates.
+
+    Args:
+        lengths: Tokens of each example, one column per side.
+        mix: Groups of consecutive examples and their weights.
+    """
+    ends = np.cumsum([part.examples for part in mix])[:-1]
+    longest = np.split(lengths.max(axis=1), ends)
+    tokens = [part.weight * int(group.sum(dtype=np.int64)) for part, group in zip(mix, longest, strict=True)]
+    return [count / max(1, sum(tokens)) for count in tokens]
+
+
 def _sort_keys(lengths: NDArray[np.int32], order: NDArray[np.uint32]) -> tuple[NDArray[np.uint64], int]:
     """Returns one sort key per example: longest side, other sides, position in `order`, from high bits to low.
 

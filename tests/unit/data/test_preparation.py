@@ -19,7 +19,7 @@ from transformer.data.prepare import CorpusBuilder
 from transformer.data.ragged import Ragged
 from transformer.data.readers import read_pairs
 from transformer.data.report import DataReport
-from transformer.data.token_batching import batch_by_tokens, epoch_examples, split_micro
+from transformer.data.token_batching import batch_by_tokens, epoch_examples, split_micro, update_shares
 from transformer.data.token_store import MAX_UINT16_VOCAB, TokenStore, TokenWriter, write_pairs
 from transformer.errors import DataError
 from transformer.interfaces import ExampleGroup
@@ -198,6 +198,15 @@ def test_whole_weights_repeat_and_fractions_take_turns() -> None:
     assert (epoch_examples(19, parts, 2, 5) != epochs[5]).any()
     plan = batch_by_tokens(np.ones((19, 2), np.int32), 4, 1, 3, parts)
     assert sorted(np.concatenate(plan).tolist()) == sorted(epochs[3].tolist())
+
+
+def test_share_of_the_updates_is_the_share_of_the_batches() -> None:
+    """Catches a share of pairs, which promises a file of single words more updates than it gets."""
+    words, sentences = np.full((4000, 2), 2, np.int32), np.full((1000, 2), 24, np.int32)
+    mix = (ExampleGroup(4000, 3.0), ExampleGroup(1000, 2.0))
+    batches = batch_by_tokens(np.concatenate([words, sentences]), 240, 1, 0, mix)
+    share = sum(ids[0] < 4000 for ids in batches) / len(batches)
+    assert update_shares(np.concatenate([words, sentences]), mix) == pytest.approx([share, 1 - share], abs=0.01)
 
 
 def test_order_is_a_function_of_seed_and_epoch() -> None:
