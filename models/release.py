@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -28,6 +28,7 @@ from typing import Any, Final
 from build_corpora import PACKAGES, Packages
 from transformer.bundle import load_bundle
 from transformer.cli.quantize import print_comparisons
+from transformer.data.config import as_list
 from transformer.data.readers import read_all_pairs
 from transformer.errors import ConfigError, DataError, TransformerError
 from transformer.options.search import Search
@@ -298,7 +299,7 @@ def card_values(
         **{rating: "?" if ratings[""] else str(ratings[rating]) for rating in ("good", "usable", "wrong")},
         "numbers_right": str(numbers["right"]), "numbers_silent": str(numbers.get("silent", 0)),
         "odd_faults": str(len(results["odd_lines"]["examples"])),
-        "training": training(release, record), "data": data_table(record["data"]["files"]),
+        "training": training(release, record), "data": data_table(card_corpora(release, record)),
         "packages": str(len(source_packages())), "license": recipe["data"]["license"],
     }  # fmt: skip
 
@@ -321,21 +322,64 @@ def score_row(name: str, scores: Mapping[str, float]) -> str:
     return f"| {name} | {scores['BLEU']:.1f} ± {scores['interval']:.1f} | {scores['chrF']:.1f} |"
 
 
-def data_table(files: list[dict[str, Any]]) -> str:
+@dataclass(frozen=True)
+class CorpusRow:
+    """A corpus of the card.
+
+    Attributes:
+        name: Name of the source file.
+        pairs: Number of its pairs.
+        weights: Its weight in each training or stage, in their order; 0 where it was left out.
+    """
+
+    name: str
+    pairs: int
+    weights: Sequence[float]
+
+
+def card_corpora(release: Release, record: Mapping[str, Any]) -> list[CorpusRow]:
+    """Returns the corpora of all trainings of a model.
+
+    Args:
+        release: The version.
+        record: Provenance of the model, which names the files of the last training alone.
+    """
+    mixtures: list[dict[str, float]] = []
+    for recipe in (release.folder / name for name in RECIPES if (release.folder / name).exists()):
+        data = tomllib.loads(recipe.read_text(encoding="utf-8")).get("data", {})
+        names = [Path(source).name for source in as_list(data.get("source"))]
+        weights = [stage["weights"] for stage in data.get("stages", [])] or [data.get("weights", [1.0] * len(names))]
+        mixtures += [dict(zip(names, mixture, strict=True)) for mixture in weights if names]
+    pairs = {Path(file["name"]).name: int(file["read"]) for file in record["data"]["files"]}
+    mixtures = mixtures or [{Path(file["name"]).name: file["weight"] for file in record["data"]["files"]}]
+    names = [*dict.fromkeys(name for mixture in mixtures for name in mixture)]
+    return [
+        CorpusRow(name, pairs.get(name) or count_pairs(name), [m.get(name, 0.0) for m in mixtures]) for name in names
+    ]
+
+
+def count_pairs(name: str) -> int:
+    """Returns the number of pairs of a corpus that `models/build_corpora.py` wrote."""
+    with (CORPORA / name).open("rb") as file:
+        return sum(1 for _ in file)
+
+
+def data_table(rows: Sequence[CorpusRow]) -> str:
     """Returns the table of the corpora.
 
     Raises:
         DataError: A corpus is not described.
     """
-    rows = ["| text | pairs | weight | license |", "|---|---|---|---|"]
-    for file in files:
-        name = Path(file["name"]).name
-        found = [facts for start, facts in SOURCES.items() if name.startswith(start)]
+    header = "weight" if len(rows[0].weights) == 1 else "weight in each training or stage"
+    lines = [f"| text | pairs | {header} | license |", "|---|---|---|---|"]
+    for row in rows:
+        found = [facts for start, facts in SOURCES.items() if row.name.startswith(start)]
         if not found:
-            raise DataError(f"{name} is not described; add it to SOURCES in models/release.py")
+            raise DataError(f"{row.name} is not described; add it to SOURCES in models/release.py")
         text, license_name = found[0]
-        rows.append(f"| {text} | {file['read']:,} | {file['weight']:g} | {license_name} |")
-    return "\n".join(rows)
+        weights = ", ".join(f"{weight:g}" for weight in row.weights)
+        lines.append(f"| {text} | {row.pairs:,} | {weights} | {license_name} |")
+    return "\n".join(lines)
 
 
 def recorded(release: Release) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 import release
 from corpora.pairs import TextPair
-from release import Release, data_table, promote_recipes, source_packages, training
+from release import CorpusRow, Release, card_corpora, data_table, promote_recipes, source_packages, training
 from samples import ROOT, digit_pairs, write_lines
 from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.errors import ConfigError, DataError
@@ -152,10 +152,33 @@ def test_a_second_training_is_released_too(project: Path) -> None:
     assert "second.toml` for 3,000 steps, in 0.5 hours, with at most 4,096 tokens" in described
 
 
+def test_the_card_names_the_corpora_of_all_trainings(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a card that leaves out what only an earlier training or a later stage read."""
+    folder = project / "models" / "en-de"
+    (folder / "recipe.toml").write_text("""[data]
+source = ["data/train.en", "models/corpus/dictionary.en"]
+stages = [{ name = "a", weights = [2, 0.5] }, { name = "b", weights = [4, 0] }]
+""")
+    (folder / "second.toml").write_text(
+        '[data]\nsource = ["data/train.en", "models/corpus/phrases.en"]\nweights = [1, 500]\n'
+    )
+    monkeypatch.setattr(release, "CORPORA", project)
+    (project / "dictionary.en").write_text("house\ntree\n")
+    files = [
+        {"name": "data/train.en", "read": 9, "weight": 1},
+        {"name": "models/corpus/phrases.en", "read": 7, "weight": 500},
+    ]
+    rows = [
+        (row.name, row.pairs, row.weights)
+        for row in card_corpora(Release("en-de", "2.0.0", project), {"data": {"files": files}})
+    ]
+    assert rows == [("train.en", 9, [2, 4, 1]), ("dictionary.en", 2, [0.5, 0, 0]), ("phrases.en", 7, [0.0, 0.0, 500])]
+
+
 def test_what_is_missing_is_named(project: Path) -> None:
     """Catches a corpus without a license in the card, and a traceback where the corpora were not made."""
     with pytest.raises(DataError, match=r"web\.en is not described; add it to SOURCES"):
-        data_table([{"name": "models/corpus/web.en", "read": 1, "weight": 1.0}])
+        data_table([CorpusRow("web.en", 1, [1.0])])
     (project / "models" / "corpus" / "sources.tsv").unlink()
     with pytest.raises(DataError, match=r"run python models/build_corpora\.py"):
         source_packages()
