@@ -42,6 +42,7 @@ FILES = {
     "shortlisted": "ours.py",
     "shortest": "ours.py",
     "ctranslate2": "with_ctranslate2.py",
+    "marian": "with_marian.py",
     "transformers": "with_transformers.py",
 }
 BASE = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8, "vocabulary": 32000, "positions": 512}
@@ -117,7 +118,8 @@ class Runner:
 def settings_of(engine: str, settings: str) -> Iterator[Run]:
     """The settings that an engine is tried with."""
     for workers, threads in ((int(number) for number in setting.split("x")) for setting in settings.split(",")):
-        if not engine.startswith("transformers") or (workers, threads) == (1, 2):
+        only = {"transformers": (1, 2), "marian": (workers, 1)}.get(engine.split("-")[0], (workers, threads))
+        if (workers, threads) == only:
             yield Run(engine, workers, threads)
 
 

@@ -278,6 +278,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="sentences in the source language, one a line")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20, help="time of each load")
+    parser.add_argument("--parts", help="load, one_client, offline, open_connections, ..., with commas; default: all")
     parser.add_argument("--minutes", type=float, help="measure memory for so long instead")
     parser.add_argument("--full-queue", action="store_true", help="measure refusals alone")
     parser.add_argument("--out", type=Path)
@@ -294,14 +295,17 @@ def main() -> None:
         elif arguments.full_queue:
             outcome = {"full_queue": measure_refusals(servers, sentences, arguments.seconds)}
         else:
-            outcome = {
-                "load": measure_servers(servers, bodies, arguments.rounds, arguments.seconds),
-                "one_client": measure_single(servers, sentences, arguments.rounds),
-                "offline": measure_offline(servers, sentences, bodies, arguments.rounds, arguments.seconds),
-                "open_connections": measure_connections(servers, bodies, arguments.seconds),
-                "full_queue": measure_refusals(servers, sentences, arguments.seconds),
-                "equal_answers": measure_equality(servers, sentences[:500]),
+            rounds, seconds = arguments.rounds, arguments.seconds
+            parts: dict[str, Callable[[], dict[str, Any]]] = {
+                "load": lambda: measure_servers(servers, bodies, rounds, seconds),
+                "one_client": lambda: measure_single(servers, sentences, rounds),
+                "offline": lambda: measure_offline(servers, sentences, bodies, rounds, seconds),
+                "open_connections": lambda: measure_connections(servers, bodies, seconds),
+                "full_queue": lambda: measure_refusals(servers, sentences, seconds),
+                "equal_answers": lambda: measure_equality(servers, sentences[:500]),
             }
+            chosen = arguments.parts.split(",") if arguments.parts else list(parts)
+            outcome = {name: parts[name]() for name in chosen}
         versions = {"python": platform.python_version(), "torch": torch.__version__, **servers.versions()}
     wrk = subprocess.run(["wrk", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
     result = {

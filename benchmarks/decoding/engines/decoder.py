@@ -93,13 +93,19 @@ class Text:
     def translate_file(self, case: dict[str, Any]) -> None:
         """Reads, encodes, translates, decodes and writes."""
         lines = Path(case["input"]).read_bytes().decode().removesuffix("\n").split("\n")
+        requests = [[line] for line in lines] if case["each"] else [lines]
+        texts = [text for request in requests for text in self.translate_lines(request, case)]
+        Path(case["output"]).write_bytes("".join(f"{text}\n" for text in texts).encode())
+
+    def translate_lines(self, lines: list[str], case: dict[str, Any]) -> list[str]:
+        """Translates lines in one call of the engine."""
         if self.form != "none":
             lines = [unicodedata.normalize(self.form.upper(), line) for line in lines]
         encoded = self.pieces.encode_batch([f" {line}" for line in lines], add_special_tokens=False)
         sources = [[*(token + CONTROL for token in encoding.ids[: case["longest"] - 1]), EOS] for encoding in encoded]
         outputs = self.engine.tokens_of(self.engine.translate(self.engine.prepare(sources), case))
         texts = self.pieces.decode_batch([[i - CONTROL for i in ids if i >= CONTROL] for ids in outputs])
-        Path(case["output"]).write_bytes("".join(f"{text.removeprefix(' ')}\n" for text in texts).encode())
+        return [text.removeprefix(" ") for text in texts]
 
 
 def run(build: Callable[[dict[str, Any]], Engine], packages: tuple[str, ...]) -> None:

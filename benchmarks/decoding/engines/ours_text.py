@@ -31,7 +31,9 @@ class Ours(Engine):
                 self.order["model"], search=search, precision=self.order["precision"], workers=self.order["workers"],
                 max_source_tokens=case["longest"],
             )  # fmt: skip
-        results = self.translators[case["beam"]].translations(list(read_lines(Path(case["input"]))))
+        lines = list(read_lines(Path(case["input"])))
+        requests = [[line] for line in lines] if case["each"] else [lines]
+        results = [result for request in requests for result in self.translators[case["beam"]].translations(request)]
         Path(case["output"]).write_bytes("".join(f"{result.text}\n" for result in results).encode())
 
 

@@ -1,7 +1,13 @@
 #!/bin/sh
-# Environments for the peers of benchmarks/decoding/throughput.py: sh benchmarks/decoding/engines/setup.sh FOLDER [PYTHON]
+# Environments for the peers of benchmarks/decoding: sh benchmarks/decoding/engines/setup.sh FOLDER [marian] [PYTHON]
+# With "marian", that of Marian alone, which is optional: its package takes 600 MB.
 set -eu
 folder=${1:-.peers}
+if [ "${2:-}" = marian ]; then
+    "${3:-python3}" -m venv "$folder/marian"
+    "$folder/marian/bin/python" -m pip install --quiet pymarian==1.12.42 safetensors tokenizers
+    exit
+fi
 python=${2:-python3}
 
 "$python" -m venv "$folder/ctranslate2"
