@@ -32,10 +32,10 @@ from transformer.storage.atomic import replace_text
 
 ROOT: Final = Path(__file__).parents[2]
 AVX2: Final = {
-    "TRANSFORMER_KERNELS": "avx2", "CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "INTGEMM_CPUID": "AVX2",
+    "TRANSFORMER_KERNELS": "avx2", "CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }  # fmt: skip
-"""Variables that keep this project, CTranslate2, oneDNN, intgemm (Marian's products) and MKL from AVX-512."""
+"""Variables that keep this project, CTranslate2, oneDNN and MKL from AVX-512. Marian's FBGEMM has none."""
 INSTRUCTIONS: Final[dict[str, dict[str, str]]] = {"all instructions": {}, "AVX2": AVX2}
 ENGINES: Final = "ours-int8,ctranslate2-int8"
 OPTIONAL: Final = ",marian-int8"

@@ -12,13 +12,13 @@ in float32 on 99 % of the lines; for other precisions the share of equal lines a
 degenerate output, which the peers lack, is off. Every line may have 50 tokens more than the longest line of its
 file; in Marian it may have three times as many as the source, which ends loops sooner.
 
-Marian takes part if its environment is there (`setup.sh` asks for it by name, as it takes 600 MB). It begins a
-translation and counts positions in another way than models trained here, which no setting changes: it makes the same
-steps, but loses some BLEU, and in float32 it does not count.
+Marian takes part if its environment is there (`setup.sh` asks for it by name, as it takes 600 MB). Its decoder differs
+from that of models trained here in three points that no setting changes (see `engines/with_marian.py`): its steps have
+the same operations, but it loses BLEU, and in float32 it does not count.
 
 A model stored in int8, such as the one that comes with the program, is compared with the peers' int8 of the same
-weights; `python benchmarks/decoding/small_model.py FOLDER` writes the one of version 1.1. CTranslate2 rounds each row
-of a matrix again, Marian each matrix as a whole.
+weights; `python benchmarks/decoding/small_model.py FOLDER` writes the one of version 1.1. Both
+round the weights again.
 
 Usage: python benchmarks/decoding/text_files.py --peers FOLDER --model BUNDLE --file SOURCE REFERENCE ... [--rounds 3]
        [--each] [--lines N] [--out FILE]
