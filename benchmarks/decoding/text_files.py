@@ -12,9 +12,9 @@ in float32 on 99 % of the lines; for other precisions the share of equal lines a
 degenerate output, which the peers lack, is off. Every line may have 50 tokens more than the longest line of its
 file; in Marian it may have three times as many as the source, which ends loops sooner.
 
-Marian takes part if its environment is there (`setup.sh` asks for it by name, as it takes 600 MB). Its decoder differs
-from that of models trained here in three points that no setting changes (see `engines/with_marian.py`): its steps have
-the same operations, but it loses BLEU, and in float32 it does not count.
+Marian takes part with post-norm models if its environment is there (`setup.sh FOLDER marian` makes it, 600 MB). Its
+decoder differs from that of models trained here in points that no setting changes (see `engines/with_marian.py`): it
+loses BLEU, and in float32 it does not count. From pre-norm models it makes no translations at all.
 
 A model stored in int8, such as the one that comes with the program, is compared with the peers' int8 of the same
 weights; `python benchmarks/decoding/small_model.py FOLDER` writes the one of version 1.1. Both
@@ -230,7 +230,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder), arguments.peers, arguments.model)
         default = [engine for engine in ENGINES if not runner.is_int8 or engine.endswith("int8")]
-        if not (arguments.peers / "marian").exists():
+        if runner.sizes["norm_order"] == "pre" or not (arguments.peers / "marian").exists():
             default.remove("marian-int8")
         engines = arguments.engines.split(",") if arguments.engines else default
         beams = [int(beam) for beam in arguments.beams.split(",")]

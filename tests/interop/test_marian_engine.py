@@ -1,9 +1,9 @@
 """Marian translates with weights that `benchmarks/decoding/engines/with_marian.py` converted.
 
-Marian's decoder begins with zeros, its positions have frequencies of their own, and its pre-norm decoder normalizes keys
-and values of self-attention in the first step alone. The models here are made like it in these three points. Marian is
-another program in C++, so equal tokens show that names, transposed matrices, norms, biases, activation, scale of the
-embedding and order of features are right. It is looked for in `.peers`
+Marian's decoder begins with zeros, its positions have frequencies of their own, and its pre-norm decoder normalizes
+keys and values of self-attention in the first step alone. The models here are made like it in these three points.
+Marian is another program in C++, so equal tokens show that names, transposed matrices, norms, biases, activation, scale
+of the embedding and order of features are right. It is looked for in `.peers`
 (`sh benchmarks/decoding/engines/setup.sh .peers marian`) or the folder that TRANSFORMER_PEERS names.
 """
 
