@@ -21,6 +21,7 @@ from torch import Tensor
 
 from samples import ROOT
 from transformer import build_transformer
+from transformer.blocks.decoder import DecoderLayer
 from transformer.blocks.masks import causal_mask
 from transformer.tokenizers.special_tokens import BOS_ID, EOS_ID
 from transformer.transformer import Transformer
@@ -78,8 +79,11 @@ def marian_like_model(norm_order: str, updates: int) -> Transformer:
 def attend_to_raw_vectors(model: Transformer) -> None:
     """Lets a pre-norm decoder normalize keys and values of self-attention in the first step alone, as Marian does."""
     for layer in model.decoder.layers:
-        block, inputs = layer.self_attention_block, []
-        layer.register_forward_pre_hook(lambda _, arguments, inputs=inputs: inputs.append(arguments[0]))
+        assert isinstance(layer, DecoderLayer)
+        inputs: list[Tensor] = []
+
+        def keep(inputs: list[Tensor], _: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+            inputs.append(arguments[0])
 
         def attend(
             q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: None, attention: Any, inputs: list[Tensor]
@@ -88,7 +92,9 @@ def attend_to_raw_vectors(model: Transformer) -> None:
             first = attention(q[:, :1], k[:, :1], v[:, :1], mask[..., :1, :1], bias)
             return torch.cat([first, attention(q, raw, raw, mask, bias)[:, 1:]], 1)
 
-        block.forward = partial(attend, attention=block.forward, inputs=inputs)
+        layer.register_forward_pre_hook(partial(keep, inputs))
+        block = layer.self_attention_block
+        vars(block)["forward"] = partial(attend, attention=block.forward, inputs=inputs)
 
 
 @torch.no_grad()
