@@ -5,7 +5,7 @@ set -eu
 folder=${1:-.peers}
 if [ "${2:-}" = marian ]; then
     "${3:-python3}" -m venv "$folder/marian"
-    "$folder/marian/bin/python" -m pip install --quiet pymarian==1.12.42 safetensors tokenizers
+    "$folder/marian/bin/python" -m pip install --quiet pymarian==1.12.42 numpy safetensors tokenizers
     exit
 fi
 python=${2:-python3}
