@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final, Literal
 
 MAX_CODES: Final = 1000
@@ -64,16 +65,18 @@ class CodedText:
         return ""
 
     def _empty_pairs(self, translation: str) -> set[str]:
-        """Returns the stand-ins of start codes that their end follows at once, without any text or code."""
+        """Returns the stand-ins of start codes that have no text before their end."""
         pieces = self._pattern().split(translation)
-        pairs = zip(pieces[1::2], pieces[2::2], pieces[3::2], strict=False)
-        return {
-            first
-            for first, text, second in pairs
-            if not text.strip()
-            and self.codes[first].kind == "start"
-            and self.codes[first].pair == self.codes[second].pair
-        }
+        n_texts = accumulate(bool(text.strip()) for text in pieces[::2])
+        opened: dict[str, tuple[str, int]] = {}
+        empty: set[str] = set()
+        for stand_in, n_before in zip(pieces[1::2], n_texts, strict=False):
+            code = self.codes[stand_in]
+            if code.kind == "start":
+                opened[code.pair] = stand_in, n_before
+            elif code.kind == "end" and opened.get(code.pair, ("", -1))[1] == n_before:
+                empty.add(opened[code.pair][0])
+        return empty
 
     def restore(self, translation: str, escape: Callable[[str], str] = str) -> str:
         """Returns a translation as it is written in the file.

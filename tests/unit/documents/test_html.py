@@ -73,6 +73,14 @@ def test_inline_elements_move_with_their_attributes() -> None:
     assert out == b'<p>The house stands\n  <a href="/r" title="Rat">red</a></p>'
 
 
+def test_a_pair_that_lost_its_words_is_not_written() -> None:
+    """Catches a link whose only content is a picture, because it is not empty."""
+    page = b"<p>see <a href=x>the page<img src=y></a> now</p>"
+    lost = translated(page, "html", lambda line: line.replace("the page", "").replace("see", "see the page"))
+    assert (lost[0], lost[1].refused) == (page, 1)
+    assert translated(page, "html", lambda line: line.replace("the page", "x"))[0] == page.replace(b"the page", b"x")
+
+
 def test_longer_translations_are_broken_at_the_width_of_the_source() -> None:
     page = "<p>" + "\n   ".join(["word " * 8 + "end"] * 3) + "</p>"
     out, _ = translated(page.encode(), "html", lambda line: f"{line} more words here")

@@ -1,7 +1,7 @@
 """Word alignment of translations with their sources by the model's attention."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import torch
@@ -98,17 +98,9 @@ class Aligner:
         """
         links: Links = []
         n_words = (0, 0)
-        for source, target in segments:
-            word_ids = (
-                token_word_ids(_printable_tokens(self._tokenizers.source, source), starts),
-                token_word_ids(_printable_tokens(self._tokenizers.target, target), starts),
-            )
-            weights = self._known.get((tuple(source), tuple(target)))
-            if weights is None:
-                weights = alignment_weights(list(self.attention(source, target)[:, None]))[0]
-            segment_links = align(weights, *word_ids)
-            links += [(n_words[0] + s, n_words[1] + t) for s, t in segment_links]
-            n_words = n_words[0] + 1 + max(word_ids[0], default=-1), n_words[1] + 1 + max(word_ids[1], default=-1)
+        for weights in self._word_weights(segments, starts):
+            links += [(n_words[0] + s, n_words[1] + t) for s, t in link_words(weights)]
+            n_words = n_words[0] + weights.size(1) - 1, n_words[1] + weights.size(0)
         return links, n_words
 
     def origins(
@@ -128,6 +120,47 @@ class Aligner:
         origin = {target: source_units[scale_index(source, n_sources, len(source_units))] for source, target in links}
         return [origin.get(scale_index(unit, target_units, n_targets)) for unit in range(target_units)]
 
+    def readers(
+        self, segments: Sequence[tuple[Sequence[int], Sequence[int]]], source_units: Sequence[int], target_units: int
+    ) -> dict[int, int]:
+        """Maps each source unit to the unit of the translation that attends to it most.
+
+        Unlike `origins`, it finds a unit for words to which no word of the translation attends more than to others.
+
+        Args:
+            segments: Tokens, see `links`.
+            source_units: See `origins`.
+            target_units: Number of units of the translation.
+        """
+        weighted_links: list[tuple[float, int, int]] = []
+        n_sources = n_targets = 0
+        for weights in self._word_weights(segments, starts_unit):
+            if weights.size(0):
+                highest, units = weights[:, :-1].max(dim=0)
+                pairs = zip(highest.tolist(), units.tolist(), strict=True)
+                weighted_links += [(weight, n_sources + s, n_targets + t) for s, (weight, t) in enumerate(pairs)]
+            n_sources, n_targets = n_sources + weights.size(1) - 1, n_targets + weights.size(0)
+        if not source_units:
+            return {}
+        return {
+            source_units[scale_index(s, n_sources, len(source_units))]: scale_index(t, n_targets, target_units)
+            for _, s, t in sorted(weighted_links)
+        }
+
+    def _word_weights(
+        self, segments: Sequence[tuple[Sequence[int], Sequence[int]]], starts: WordStart
+    ) -> Iterator[Float[Tensor, "t s"]]:
+        """Yields the attention between the words of each segment, see `word_weights`."""
+        for source, target in segments:
+            weights = self._known.get((tuple(source), tuple(target)))
+            if weights is None:
+                weights = alignment_weights(list(self.attention(source, target)[:, None]))[0]
+            pieces = (
+                _printable_tokens(self._tokenizers.source, source),
+                _printable_tokens(self._tokenizers.target, target),
+            )
+            yield word_weights(weights, *(token_word_ids(side, starts) for side in pieces))
+
 
 def _printable_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[str]:
     """Returns printable tokens, with special tokens named as in this package, not as in the vocabulary."""
@@ -144,23 +177,28 @@ def scale_index(index: int, count: int, new_count: int) -> int:
     return index if count == new_count else index * new_count // count
 
 
-def align(weights: Float[Tensor, "T S"], source_words: Sequence[int], target_words: Sequence[int]) -> Links:
-    """Links words by the sum of the attention between their tokens.
+def word_weights(
+    weights: Float[Tensor, "T S"], source_words: Sequence[int], target_words: Sequence[int]
+) -> Float[Tensor, "t s"]:
+    """Returns the sum of the attention between the tokens of each two words; the last column is that of EOS.
 
     Args:
         weights: Attention of each target token over the source tokens.
         source_words: Word of each source token; -1 for none.
         target_words: Word of each target token; -1 for none.
     """
-    links: Links = []
-    for word in range(max(target_words, default=-1) + 1):
-        mass = weights[[i for i, word_id in enumerate(target_words) if word_id == word]].sum(dim=0)
-        by_word = mass.new_zeros(max(source_words, default=-1) + 2)
-        by_word.index_add_(0, torch.tensor(source_words) % len(by_word), mass)  # -1, for EOS, becomes the last index
-        best = int(by_word.argmax())
-        if best < len(by_word) - 1:
-            links.append((best, word))
-    return links
+    n_sources, n_targets = max(source_words, default=-1) + 2, max(target_words, default=-1) + 2
+    rows = weights.new_zeros(n_targets, len(source_words))
+    rows.index_add_(0, torch.tensor(target_words, dtype=torch.long) % n_targets, weights)
+    by_word = weights.new_zeros(n_targets, n_sources)
+    by_word.index_add_(1, torch.tensor(source_words, dtype=torch.long) % n_sources, rows)  # -1 is the last index
+    return by_word[:-1]
+
+
+def link_words(weights: Float[Tensor, "t s"]) -> Links:
+    """Links each target word to the source word that it attends to most; words that attend to EOS stay unlinked."""
+    n_sources = weights.size(1) - 1
+    return [(source, word) for word, source in enumerate(weights.argmax(dim=1).tolist()) if source < n_sources]
 
 
 def token_word_ids(pieces: Sequence[str], starts: WordStart = starts_word) -> list[int]:

@@ -158,10 +158,14 @@ def transfer_tags(
         n_units = count_units(alternative.text)
         is_aligned = tag_free.needs_alignment
         origins = aligner.origins(segments, source_units, n_units) if is_aligned else [None] * n_units
-        text, empty = restore_tags(tag_free, alternative.text, origins)
-        alternatives.append(replace(alternative, text=text))
-        tags = [tag for tag in empty if not rank and not TERM_MARK.match(tag)]
-        flags += [f"no word corresponds to the content of {tag!r}; the tag is empty" for tag in tags]
+        readers = partial(aligner.readers, segments, source_units, n_units)
+        restored = restore_tags(tag_free, alternative.text, origins, readers if is_aligned else dict[int, int])
+        alternatives.append(replace(alternative, text=restored.text))
+        if rank:
+            continue
+        for tags, place in ((restored.empty, "is empty"), (restored.beside, "encloses the next word")):
+            named = [tag for tag in tags if not TERM_MARK.match(tag)]
+            flags += [f"no word corresponds to the content of {tag!r}; the tag {place}" for tag in named]
     best = alternatives[0].text
     word_ids = tagged_word_ids(tag_free.text, line)
     sources = (

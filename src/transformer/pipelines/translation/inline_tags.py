@@ -6,9 +6,10 @@ Positions are counted in units. A unit is a word (a run of letters and digits), 
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, count
 from typing import Final
 
 import regex
@@ -26,6 +27,8 @@ TERM_MARK: Final = re.compile(f"[{TERM}]")
 _TAG_OR_MARK: Final = regex.compile(f"{TAG.pattern}|[{MARK}]")
 _MASKED: Final = "\ud800"
 """Lone surrogate, which does not occur in text; it masks the characters of tags."""
+Readers = Callable[[], Mapping[int, int]]
+"""Function that maps units of a line to the units of its translation that attend to them most."""
 MAX_DEPTH: Final = 100
 """Maximum nesting depth of elements; tags that are nested more deeply are treated as unpaired."""
 
@@ -184,37 +187,60 @@ def _build_tree(tags: Sequence[_Tag], units: Sequence[Span]) -> list[Element]:
     return stack[0]
 
 
-def restore_tags(line: TagFreeLine, translation: str, origins: Sequence[int | None]) -> tuple[str, list[str]]:
+@dataclass(frozen=True)
+class RestoredLine:
+    """A translation with the tags of its line.
+
+    Attributes:
+        text: Translation with all tags.
+        empty: Opening tags of elements without any unit, which are left empty.
+        beside: Opening tags of elements around the word beside that which attends to their content.
+    """
+
+    text: str
+    empty: Sequence[str] = ()
+    beside: Sequence[str] = ()
+
+
+def restore_tags(
+    line: TagFreeLine, translation: str, origins: Sequence[int | None], readers: Readers = dict[int, int]
+) -> RestoredLine:
     """Inserts the tags of a line into its translation.
 
     An element encloses the run of units with the most units from inside it and the fewest from outside it, within the
-    run of its parent. If it contains the whole line, it will contain the whole translation. A span that tags must not
-    split counts as a single unit, whose origin is that of most of its units.
+    run of its parent. If no unit comes from it, it encloses the word that reads it most, or the free word that is next
+    to that one. If it contains the whole line, it will contain the whole translation. A span that tags must not split
+    counts as a single unit, whose origin is that of most of its units.
 
     Args:
         line: Line without tags, with the positions of its tags.
         translation: Translation of its text.
         origins: For each unit of the translation, the unit of the line that it comes from; None if unknown.
-
-    Returns:
-        The translation with all tags, and the opening tags of elements without any unit, which are left empty.
+        readers: Function that returns, for units of the line, the unit of the translation that attends to it most.
     """
     units, merged_ids = indivisible_units(translation, line.indivisible)
     if not units or not line.elements:
-        return "".join(element.tags_only() for element in line.elements) + translation, []
+        return RestoredLine("".join(element.tags_only() for element in line.elements) + translation)
     votes: list[Counter[int]] = [Counter() for _ in units]
     for unit, origin in zip(merged_ids, origins, strict=True):
         if origin is not None:
             votes[unit][line.merged_ids[origin]] += 1
-    lengths = [end - start for start, end in units]
-    placement = _TagPlacement([counts.most_common(1)[0][0] if counts else None for counts in votes], lengths)
+
+    def read_by() -> dict[int, Counter[int]]:
+        counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        for unit, reader in readers().items():
+            counts[line.merged_ids[unit]][merged_ids[reader]] += 1
+        return counts
+
+    texts = [translation[start:end] for start, end in units]
+    placement = _TagPlacement([counts.most_common(1)[0][0] if counts else None for counts in votes], texts, read_by)
     placement.place(line.elements, (0, max(line.merged_ids, default=-1) + 1), (0, len(units)))
     text, position = "", 0
     for number, (start, end) in enumerate(units):
         before, after = placement.before[number], placement.after[number]
         text += translation[position:start] + "".join(before) + translation[start:end] + "".join(after)
         position = end
-    return text + translation[position:], placement.empty
+    return RestoredLine(text + translation[position:], placement.empty, placement.beside)
 
 
 def tagged_word_ids(text: str, tagged: str) -> list[int]:
@@ -231,11 +257,15 @@ def tagged_word_ids(text: str, tagged: str) -> list[int]:
 class _TagPlacement:
     """The tags to insert before and after each unit of a translation."""
 
-    def __init__(self, origins: Sequence[int | None], lengths: Sequence[int]) -> None:
-        self._origins, self._lengths = origins, lengths
+    def __init__(
+        self, origins: Sequence[int | None], texts: Sequence[str], read_by: Callable[[], Mapping[int, Counter[int]]]
+    ) -> None:
+        self._origins, self._texts = origins, texts
+        self._find_readers = cache(read_by)
         self.before: defaultdict[int, list[str]] = defaultdict(list)
         self.after: defaultdict[int, list[str]] = defaultdict(list)
         self.empty: list[str] = []
+        self.beside: list[str] = []
 
     def place(self, elements: Sequence[Element], source: Span, target: Span) -> None:
         """Places sibling elements from the `source` units of the line within the `target` units."""
@@ -261,7 +291,8 @@ class _TagPlacement:
     def _runs(self, elements: Sequence[Element], source: Span, target: Span) -> dict[int, Span]:
         """Returns the units that each element encloses, largest elements first; empty ones are left out."""
         runs: dict[int, Span] = {}
-        taken: set[int] = set()
+        unread: list[int] = []
+        taken: dict[int, int] = {}
         for number in sorted(range(len(elements)), key=lambda number: elements[number].start - elements[number].end):
             element = elements[number]
             if element.start == element.end:
@@ -270,12 +301,58 @@ class _TagPlacement:
             run = target if is_whole and not taken else self._best_run(element, target, taken)
             if run:
                 runs[number] = run
-                taken.update(range(*run))
+                taken |= dict.fromkeys(range(*run), number)
             else:
-                self.empty.append(element.opening)
+                unread.append(number)
+        for number in unread:
+            run = self._reading_run(elements[number], target, runs, taken)
+            if run:
+                runs[number] = run
+                taken |= dict.fromkeys(range(*run), number)
+            else:
+                self.empty.append(elements[number].opening)
         return runs
 
-    def _best_run(self, element: Element, target: Span, taken: set[int]) -> Span | None:
+    def _reading_run(
+        self, element: Element, target: Span, runs: dict[int, Span], taken: Mapping[int, int]
+    ) -> Span | None:
+        """Returns the run of units that read an element from which none comes; None if all are taken by its siblings.
+
+        A sibling gives up a reader at an end of its run if words remain to it.
+
+        Args:
+            element: The element.
+            target: Units that its parent encloses.
+            runs: Units that its siblings enclose.
+            taken: Sibling that encloses each unit.
+        """
+        if TERM_MARK.match(element.opening):
+            return None
+        counts = sum(
+            (self._find_readers().get(unit, Counter()) for unit in range(element.start, element.end)), Counter()
+        )
+        wanted = [unit for unit, _ in counts.most_common() if self._is_word(unit, target)]
+        for unit in wanted:
+            if unit not in taken:
+                return unit, next(end for end in count(unit + 1) if end in taken or end not in wanted)
+        for unit in wanted:
+            start, end = runs[taken[unit]]
+            rest = (start + 1, end) if unit == start else (start, end - 1)
+            if unit in (start, end - 1) and any(self._is_word(other, rest) for other in range(*rest)):
+                runs[taken[unit]] = rest
+                return unit, unit + 1
+        near = [unit for reader in wanted[:1] for unit in (reader + 1, reader - 1)]
+        for unit in near:
+            if unit not in taken and self._is_word(unit, target):
+                self.beside.append(element.opening)
+                return unit, unit + 1
+        return None
+
+    def _is_word(self, unit: int, target: Span) -> bool:
+        """Whether a unit within a span has a letter or digit."""
+        return target[0] <= unit < target[1] and any(map(str.isalnum, self._texts[unit]))
+
+    def _best_run(self, element: Element, target: Span, taken: Collection[int]) -> Span | None:
         """Returns the run of free units that maximizes the units from inside an element minus those from outside.
 
         Of equal runs, the first one is returned; for a term, the longest, since attention also goes to words beside it.
@@ -289,7 +366,7 @@ class _TagPlacement:
                 start = None
             elif origin is not None and element.start <= origin < element.end:
                 start, score = (unit, 1) if start is None or score <= 0 else (start, score + 1)
-                length = sum(self._lengths[start : unit + 1]) if is_term else 0
+                length = sum(map(len, self._texts[start : unit + 1])) if is_term else 0
                 if (score, length) > (best_score, best_length):
                     best, best_score, best_length = (start, unit + 1), score, length
             elif start is not None and origin is not None:

@@ -1,5 +1,6 @@
 """Word alignment and attention matrices."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from transformer.decoding import Search
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.alignment import align, token_word_ids
+from transformer.pipelines.translation.alignment import Aligner, link_words, token_word_ids, word_weights
 from transformer.pipelines.translation.alignment_output import AttentionFile, attention_weights, word_alignment
 from transformer.pipelines.translation.attention_maps import cross_attention
 
@@ -21,7 +22,25 @@ def test_links_by_hand() -> None:
         [0.4, 0.2, 0.2, 0.2],  # word 1, second token
         [0.1, 0.1, 0.1, 0.7],  # word 2 attends to EOS
     ])  # fmt: skip
-    assert align(weights, [0, 1, 1, -1], [0, 1, 1, 2]) == [(1, 0), (0, 1)]
+    assert link_words(word_weights(weights, [0, 1, 1, -1], [0, 1, 1, 2])) == [(1, 0), (0, 1)]
+
+
+class FixedAligner(Aligner):
+    """An aligner of segments with these weights between words; the last column is that of EOS."""
+
+    def __init__(self, *weights: list[list[float]]) -> None:
+        self.weights = [torch.tensor(rows) for rows in weights]
+
+    def _word_weights(self, *_: object) -> Iterator[torch.Tensor]:
+        return iter(self.weights)
+
+
+def test_a_source_word_has_a_reader_though_no_word_comes_from_it() -> None:
+    """Catches a search over the wrong side, EOS taken for a word, and words of a later segment counted from 0."""
+    aligner = FixedAligner([[0.6, 0.1, 0.3], [0.3, 0.2, 0.5]], [[0.1, 0.9]])
+    assert aligner.origins([], [0, 1, 2], 3) == [0, None, None]
+    assert aligner.readers([], [0, 1, 2], 3) == {0: 0, 1: 1, 2: 2}
+    assert aligner.readers([], [0, 0, 1], 3) == {0: 0, 1: 2}
 
 
 @pytest.mark.parametrize("line", ["a man sleeps .", "a  man   sleeps .", "  two dogs run .", "one\ttwo  ", "a", "  "])

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -50,10 +51,10 @@ def test_an_unchanged_line_gets_its_tags_back(line: str, text: str) -> None:
     """Catches a superfluous or missing space, and a tag that lands one word too early or too late."""
     tag_free = strip_tags(line)
     assert tag_free.text == text
-    actual, empty = restore_tags(tag_free, text, list(range(count_units(text))))
+    restored = restore_tags(tag_free, text, list(range(count_units(text))))
     within_a_word = line == "un<b>believ</b>able"
-    assert actual == ("<b>unbelievable</b>" if within_a_word else line)
-    assert not empty or "<b><i></b>" in line
+    assert restored.text == ("<b>unbelievable</b>" if within_a_word else line)
+    assert not restored.empty or "<b><i></b>" in line
 
 
 def test_tags_that_separate_words() -> None:
@@ -88,7 +89,35 @@ def test_tags_that_separate_words() -> None:
 )
 def test_tags_go_where_their_words_went(line: str, translation: str, origins: list[int | None], expected: str) -> None:
     """Catches an element that stays in place, loses a part, encloses foreign words, or leaves its parent."""
-    assert restore_tags(strip_tags(line), translation, origins)[0] == expected
+    assert restore_tags(strip_tags(line), translation, origins).text == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "translation", "origins", "readers", "expected", "beside"),
+    [
+        (
+            "apply to <b>all</b> commands",
+            "alle Befehle betreffen",
+            [3, 3, 0],
+            {2: 0},
+            "<b>alle</b> Befehle betreffen",
+            0,
+        ),
+        ("a <b>b</b> <i>c</i>", "x y z", [0, 2, 2], {1: 1}, "x <b>y</b> <i>z</i>", 0),
+        ("a <b>b</b> <i>c</i>", "x y z", [0, 2, None], {1: 1}, "x <i>y</i> <b>z</b>", 1),
+        ("a <b>b c</b> d", "x, y z", [0, 0, 0, 3], {1: 1, 2: 2}, "x, <b>y</b> z", 0),
+        ("a <b>b c</b> d", "w x y z", [0, 0, 0, 3], {1: 1, 2: 2}, "w <b>x y</b> z", 0),
+        ("a <u><b>b</b> <i>c</i></u>", "x y z", [0, 1, 1], {2: 0}, "x <u><b>y z</b><i></i></u>", 0),
+        ("<b>a</b> <i>b</i>", "x", [0], {1: 0}, "<b>x</b><i></i>", 0),
+    ],
+)
+def test_an_element_that_no_unit_comes_from_encloses_its_reader(
+    line: str, translation: str, origins: list[int | None], readers: dict[int, int], expected: str, beside: int
+) -> None:
+    """Catches empty emphasis beside the word that it belongs to, a comma in bold, and a word taken from another."""
+    restored = restore_tags(strip_tags(line), translation, origins, lambda: readers)
+    assert restored.text == expected
+    assert len(restored.beside) == beside
 
 
 class ReversingAligner:
@@ -101,6 +130,10 @@ class ReversingAligner:
         assert segments == [((7, 8, 9, 2), (5, 6, 4))]
         assert target_units == len(source_units)
         return list(reversed(source_units))
+
+    def readers(self, *_: object) -> dict[int, int]:
+        """Returns none, since every unit has an origin."""
+        return {}
 
 
 def test_tags_go_where_the_aligner_finds_their_words() -> None:
@@ -118,8 +151,8 @@ def test_tags_go_where_the_aligner_finds_their_words() -> None:
 
 def test_an_element_without_words_is_reported() -> None:
     """Catches emphasis that is lost without a flag."""
-    assert restore_tags(strip_tags("a <b>b</b> <i></i> c"), "x y", [0, 2])[1] == ["<b>"]
-    assert restore_tags(strip_tags("a <b>b</b> c"), "x y", [0, 1])[1] == []
+    assert restore_tags(strip_tags("a <b>b</b> <i></i> c"), "x y", [0, 2]).empty == ["<b>"]
+    assert restore_tags(strip_tags("a <b>b</b> c"), "x y", [0, 1]).empty == []
 
 
 def test_lines_of_many_tags_are_fast() -> None:
@@ -127,7 +160,7 @@ def test_lines_of_many_tags_are_fast() -> None:
     for line in ("<b>" * 5000 + "one" + "</b>" * 5000, "<b>" * 3000, "".join(f"<i>w{n}</i> " for n in range(3000))):
         tag_free = strip_tags(line)
         units = count_units(tag_free.text)
-        actual, _ = restore_tags(tag_free, tag_free.text, list(range(units)))
+        actual = restore_tags(tag_free, tag_free.text, list(range(units))).text
         assert Counter(ANY_TAG.findall(actual)) == Counter(ANY_TAG.findall(line))
 
 
@@ -155,8 +188,10 @@ def test_all_tags_are_restored_with_their_nesting() -> None:
         tag_free = strip_tags(line)
         assert not ANY_TAG.search(tag_free.text)
         translation = " ".join(draw.choice(["eins", "zwei,", "drei!"]) for _ in range(draw.randrange(9)))
-        origins = [draw.choice([None, *range(len(tag_free.merged_ids))]) for _ in range(count_units(translation))]
-        actual, _ = restore_tags(tag_free, translation, origins)
+        n_units = count_units(translation)
+        origins = [draw.choice([None, *range(len(tag_free.merged_ids))]) for _ in range(n_units)]
+        readers = {unit: draw.randrange(n_units) for unit in range(len(tag_free.merged_ids)) if n_units}
+        actual = restore_tags(tag_free, translation, origins, partial(dict, readers)).text
         assert Counter(ANY_TAG.findall(actual)) == Counter(ANY_TAG.findall(line))
         assert "".join(ANY_TAG.sub("", actual).split()) == "".join(translation.split())
         if is_html:
@@ -208,7 +243,7 @@ def test_tags_do_not_split_protected_spans(
 ) -> None:
     """Catches `%<b>(name</b>)s` and `3.<b></b>50`, due to attention or to a tag inside a span of the line."""
     tag_free = EVERYTHING.tag_free(line)
-    assert restore_tags(tag_free, translation, origins)[0] == expected
+    assert restore_tags(tag_free, translation, origins).text == expected
     assert EVERYTHING.violations(line, expected) == [
         f"{span!r} is missing" for span in EVERYTHING.protected_spans(tag_free.text) if span not in translation
     ]
@@ -226,7 +261,10 @@ def test_tags_never_split_spans(data: st.DataObject) -> None:
     translation = " ".join(data.draw(st.permutations([*spans, "eins", "zwei,"])))
     any_unit = st.sampled_from([None, *range(len(tag_free.merged_ids))])
     n_units = count_units(translation)
-    actual, _ = restore_tags(tag_free, translation, data.draw(st.lists(any_unit, min_size=n_units, max_size=n_units)))
+    origins = data.draw(st.lists(any_unit, min_size=n_units, max_size=n_units))
+    units = range(len(tag_free.merged_ids) if n_units else 0)
+    readers = {unit: data.draw(st.integers(0, n_units - 1)) for unit in units}
+    actual = restore_tags(tag_free, translation, origins, lambda: readers).text
     tags: list[str] = ANY_TAG.findall(line)
     if sorted(EVERYTHING.protected_spans(translation)) == sorted(spans):
         assert EVERYTHING.violations(line, actual) == []
