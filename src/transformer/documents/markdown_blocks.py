@@ -4,6 +4,7 @@ The blocks are those of the library markdown-it-py (CommonMark 0.31, with tables
 or dedented before, line by line: front matter, admonitions, directives, formulas, and the modules of MDX.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -99,7 +100,7 @@ def find_blocks(file: TextFile, parser: MarkdownIt, env: dict[str, Any], *, is_m
         if not origins:
             yield Block(token.content, [starts[numbers[0]]], kind, line_start, is_located=False)
         else:
-            yield Block(token.content, origins, kind, line_start)
+            yield Block(token.content, array("q", origins), kind, line_start)
 
 
 def _line_origins(sources: Sequence[str], starts: Sequence[int], numbers: Sequence[int], content: str) -> list[int]:

@@ -61,6 +61,14 @@ def test_codes_are_stand_ins() -> None:
     assert texts("Run **`ls -l`** or [go](x).\n") == ["Run <x0>%1$s</x0> or <x1>go</x1>."]
 
 
+def test_links_whose_text_is_copied_are_one_code() -> None:
+    """Catches names of commits and numbers of issues that a model spells anew, and words that it never sees."""
+    source = 'Fixed ([#3216](a)), [085b445](b "T"), [`npm`](c), see [v1.2.3][r], [`x` y](d) and [added](e)\n\n[r]: /x\n'
+    assert texts(source) == ["Fixed (%1$s), %2$s, %3$s, see %4$s, <x0>%5$s y</x0> and <x1>added</x1>"]
+    assert translated(source.encode(), "md")[0].startswith(b'fIXED ([#3216](a)), [085b445](b "T"), [`npm`](c), SEE [v1')
+    assert texts("[a1b2c3d] x\n\n[a1b2c3d]: /y\n") == ["<x0>a1b2c3d</x0> x"]
+
+
 def test_line_breaks_are_laid_back_in_proportion() -> None:
     source = "one two three\nfour five six\n"
     out, _ = translated(source.encode(), "md", lambda line: " ".join(f"{word}{word}" for word in line.split()))
