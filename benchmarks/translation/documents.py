@@ -7,12 +7,14 @@ is not. Left segments were not translated and are marked. The goals: none is sil
 placeholders or tags are left.
 
 With `--timed N`, N documents of each format with at least 100 segments are also translated in turns with their lines
-as a text file; the ratio of the times should be at most 1.1. With `--memory`, the largest document of each format is
-read and written by a process of its own, whose peak memory is compared with the size of the file.
+as a text file; the ratio of the processor times, which other programs hardly change, should be at most 1.1. With
+`--memory`, the largest document of each format is read and written by a process of its own, whose peak memory is
+compared with the size of the file.
 
-An interrupted run continues: documents that OUTPUT has are not translated again.
+An interrupted run continues: documents that OUTPUT has are not translated again. It names them by their path within
+the folder that was given.
 
-python benchmarks/translation/documents.py FILE_OR_FOLDER... --model en-de --segments 20000 --output results.json
+python benchmarks/translation/documents.py FOLDER... --model en-de --segments 20000 --output results.json
 """
 
 import argparse
@@ -22,7 +24,7 @@ import sys
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import zip_longest
@@ -67,6 +69,12 @@ def find_documents(paths: Sequence[Path], formats: Sequence[str]) -> list[Found]
                 by_format[form.name].append((-file.stat().st_size, file))
     queues = [[(path, name) for _, path in sorted(sizes)] for name, sizes in sorted(by_format.items())]
     return [found for turn in zip_longest(*queues) for found in turn if found is not None]
+
+
+def name_of(path: Path, roots: Sequence[Path]) -> str:
+    """Returns the name of a document: its path within the folder that was given."""
+    root = next((root for root in roots if path.is_relative_to(root) and path != root), path.parent)
+    return path.relative_to(root).as_posix()
 
 
 def lost_codes(segment: Segment, after: Segment) -> Counter[str]:
@@ -117,7 +125,7 @@ def translate(found: Found, translate_lines: TranslateLines, languages: tuple[st
     path, name = found
     content = path.read_bytes()
     document = format_named(name).parse(content, str(path)).in_languages(*languages)
-    written, report = DocumentTranslator(translate_lines, languages, options=OPTIONS)(document, str(path))
+    written, report = DocumentTranslator(translate_lines, languages, options=OPTIONS)(document, path.name)
     refused = [problem for problem in report.problems if problem.translation is None]
     examples: defaultdict[str, list[str]] = defaultdict(list)
     for problem in refused:
@@ -136,7 +144,7 @@ def translate(found: Found, translate_lines: TranslateLines, languages: tuple[st
 
 
 def compare_times(found: Found, translator: Translator, languages: tuple[str, str]) -> dict[str, float]:
-    """Returns the lowest times of a document and of its lines as a text file, in seconds."""
+    """Returns the lowest processor times of a document and of its lines as a text file, in seconds."""
     path, name = found
     form, run = format_named(name), DocumentTranslator(line_translator(translator), languages, options=OPTIONS)
     segments = form.parse(path.read_bytes(), str(path)).segments
@@ -151,9 +159,9 @@ def compare_times(found: Found, translator: Translator, languages: tuple[str, st
     times: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(ROUNDS):
         for kind, work in (("document", of_document), ("lines", of_lines)):
-            start = time.perf_counter()
+            start = time.process_time()
             work()
-            times[kind].append(time.perf_counter() - start)
+            times[kind].append(time.process_time() - start)
     lowest = {kind: round(min(seconds), 3) for kind, seconds in times.items()}
     return {**lowest, "ratio": round(lowest["document"] / lowest["lines"], 3)}
 
@@ -210,13 +218,13 @@ def summarize(results: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def documents_of(found: Sequence[Found], done: dict[str, Any], n_segments: int) -> Iterator[Found]:
-    """Yields documents until the results have enough segments."""
-    for path, name in found:
+def documents_of(found: dict[str, Found], done: dict[str, Any], n_segments: int) -> Iterator[str]:
+    """Yields the names of documents until the results have enough segments."""
+    for name in found:
         if sum(result.get("segments", 0) for result in done.values()) >= n_segments:
             return
-        if str(path) not in done:
-            yield path, name
+        if name not in done:
+            yield name
 
 
 def main() -> None:
@@ -231,47 +239,79 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--print-memory", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    found = find_documents(arguments.paths, arguments.formats)
+    documents = find_documents(arguments.paths, arguments.formats)
     if arguments.print_memory:
-        print_memory(found[0])
+        print_memory(documents[0])
         return
     warnings.simplefilter("ignore")
     output: Path | None = arguments.output
     is_begun = output is not None and output.exists()
     facts: dict[str, Any] = json.loads(output.read_text(encoding="utf-8")) if output and is_begun else {}
-    if facts and facts["model"] != arguments.model:
+    model = Path(arguments.model).name
+    if facts and facts["model"] != model:
         raise SystemExit(f"{output} has results of the model {facts['model']}; choose another file")
-    facts = {"machine": machine(), "model": arguments.model, "documents": {}, "times": {}, "memory": {}} | facts
-    translator = transformer.load(arguments.model)
-    languages = translator.config.source_language, translator.config.target_language
+    facts = {"machine": machine(), "model": model, "documents": {}, "times": {}, "memory": {}} | facts
 
     def save() -> None:
         facts["summary"] = summarize(facts["documents"])
         if output is not None:
             replace_bytes(output, f"{json.dumps(facts, ensure_ascii=False, indent=1)}\n".encode())
 
-    for path, name in documents_of(found, facts["documents"], arguments.segments):
+    found = {name_of(path, arguments.paths): (path, form) for path, form in documents}
+    translator = transformer.load(arguments.model, workers=1)
+    translate_all(found, translator, facts["documents"], arguments.segments, save)
+    compare_all(found, translator, facts, arguments.timed, save)
+    translator.close()
+    if arguments.memory:
+        measure_all(found, facts, save)
+    print(json.dumps(facts["summary"], ensure_ascii=False, indent=1))
+
+
+def translate_all(
+    found: dict[str, Found], translator: Translator, results: dict[str, Any], n_segments: int, save: Callable[[], None]
+) -> None:
+    """Translates documents until the results have enough segments."""
+    languages = translator.config.source_language, translator.config.target_language
+    for name in documents_of(found, results, n_segments):
         try:
-            result = translate((path, name), line_translator(translator), languages)
+            result = translate(found[name], line_translator(translator), languages)
         except DataError as error:
-            result = {"format": name, "refused": str(error)}
-        facts["documents"][str(path)] = result
-        print(f"{path}: {result.get('counts', result)}", flush=True)
-        save()
-    translated = [(path, name) for path, name in found if facts["documents"].get(str(path), {}).get("segments")]
-    by_format = {name: [item for item in translated if item[1] == name] for _, name in translated}
-    for name, items in by_format.items():
-        large = [item for item in items if facts["documents"][str(item[0])]["segments"] >= MIN_TIMED]
-        for item in large[: arguments.timed]:
-            facts["times"][str(item[0])] = result = compare_times(item, translator, languages)
-            print(f"{item[0]}: {result}", flush=True)
-        if arguments.memory:
-            facts["memory"][name] = measure_memory(items[0])
-            print(f"{name}: {facts['memory'][name]}", flush=True)
+            refusal = str(error).replace(str(found[name][0]), name)
+            result = {"format": found[name][1], "refused": refusal}
+        results[name] = result
+        print(f"{name}: {result.get('counts', result)}", flush=True)
         save()
     save()
-    print(json.dumps(facts["summary"], ensure_ascii=False, indent=1))
-    translator.close()
+
+
+def of_format(found: dict[str, Found], results: dict[str, Any], n_segments: int) -> dict[str, list[str]]:
+    """Returns the names of the translated documents of each format that have at least a number of segments."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for name, result in results.items():
+        if name in found and result.get("segments", 0) >= n_segments:
+            names[result["format"]].append(name)
+    return names
+
+
+def compare_all(
+    found: dict[str, Found], translator: Translator, facts: dict[str, Any], n_timed: int, save: Callable[[], None]
+) -> None:
+    """Times some documents of each format that have not been timed yet."""
+    languages = translator.config.source_language, translator.config.target_language
+    for names in of_format(found, facts["documents"], MIN_TIMED).values():
+        for name in names[:n_timed]:
+            if name not in facts["times"]:
+                facts["times"][name] = compare_times(found[name], translator, languages)
+                print(f"{name}: {facts['times'][name]}", flush=True)
+                save()
+
+
+def measure_all(found: dict[str, Found], facts: dict[str, Any], save: Callable[[], None]) -> None:
+    """Measures the memory of the first, largest document of each format."""
+    for form, names in of_format(found, facts["documents"], 1).items():
+        facts["memory"][form] = measure_memory(found[names[0]])
+        print(f"{form}: {facts['memory'][form]}", flush=True)
+        save()
 
 
 if __name__ == "__main__":

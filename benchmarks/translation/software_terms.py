@@ -1,10 +1,10 @@
-"""Prints segments of documents with software terms, and their translations by one model or several, as a table.
+"""Translates segments of PO and Markdown files with software terms by one model or several, to compare by reading.
 
 For each term, the first segment of 4 to 14 words that has it is taken, each document at most twice, until there are
 enough. The same documents give the same segments, so that two models, or a model before and after its training, can be
-compared by reading.
+compared. The table is written as a TSV file, which docs/experiments/documents.md shows.
 
-python benchmarks/translation/software_terms.py FILE_OR_FOLDER... --models en-de runs/next --segments 10
+python benchmarks/translation/software_terms.py FOLDER... --models 1.1=OLD_MODEL 2.0=en-de --output TSV
 """
 
 import argparse
@@ -23,6 +23,7 @@ TERMS = (
     "request", "token", "library", "package", "field", "form", "widget", "template", "session", "password", "directory",
     "default", "argument", "release", "build", "run", "load",
 )  # fmt: skip
+FORMATS = ("po", "md")
 HEAD_BYTES = 1 << 12
 MIN_WORDS, MAX_WORDS = 4, 14
 PER_DOCUMENT = 2
@@ -36,7 +37,7 @@ def find_segments(paths: Sequence[Path]) -> Iterator[tuple[Path, str]]:
             continue
         with file.open("rb") as stream:
             form = find_format(file, stream.read(HEAD_BYTES))
-        if form is None:
+        if form is None or form.name not in FORMATS:
             continue
         try:
             document = read_document(file, form)
@@ -64,23 +65,28 @@ def choose(paths: Sequence[Path], n: int) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Writes the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path)
-    parser.add_argument("--models", nargs="+", default=["en-de"])
+    parser.add_argument("--models", nargs="+", default=["en-de"], help="NAME=MODEL for the heading NAME")
     parser.add_argument("--segments", type=int, default=10)
+    parser.add_argument("--output", type=Path, help="TSV file; default: standard output")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     chosen = choose(arguments.paths, arguments.segments)
-    columns = [[text for _, text in chosen]]
+    heads, columns = ["term", "text"], [[term for term, _ in chosen], [text for _, text in chosen]]
     for model in arguments.models:
-        translator = transformer.load(model, workers=1)
-        columns.append([translation.text for translation in translator.translations(columns[0])])
+        name, separator, path = model.partition("=")
+        translator = transformer.load(path if separator else model, workers=1)
+        heads.append(name)
+        columns.append([translation.text for translation in translator.translations(columns[1])])
         translator.close()
-    print("| term | text | " + " | ".join(arguments.models) + " |")
-    print("|---" * (2 + len(arguments.models)) + "|")
-    for (term, _), *texts in zip(chosen, *columns, strict=True):
-        print(f"| {term} | " + " | ".join(text.replace("|", "\\|") for text in texts) + " |")
+    rows = [heads, *zip(*columns, strict=True)]
+    table = "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
+    if arguments.output:
+        arguments.output.write_text(table, encoding="utf-8")
+    else:
+        print(table, end="")
 
 
 if __name__ == "__main__":
