@@ -85,7 +85,7 @@ class EscapedString:
         return self.escape(character)
 
     def _forms(self) -> tuple[dict[str, str], dict[int, str], int]:
-        """Returns how characters are written that are escaped throughout, breaks by place, and the length."""
+        """Returns how characters are written that are escaped throughout or never, breaks by place, and the length."""
         forms: dict[str, str] = {}
         plain: set[str] = set()
         breaks: dict[int, str] = {}
@@ -100,7 +100,8 @@ class EscapedString:
                 forms[character] = match[0]
             else:
                 plain.add(character)
-        return {character: form for character, form in forms.items() if character not in plain}, breaks, place
+        forms = {character: form for character, form in forms.items() if character not in plain}
+        return forms | {character: character for character in plain & set("\n\r\t")}, breaks, place
 
 
 def unescape_string(literal: str) -> str:

@@ -37,6 +37,7 @@ def test_properties_in_ascii_stay_so() -> None:
         ('/* A "b" = "c"; */\n"key one" = "Hello %@";\n// "x" = "y";\nkey="Say \\"hi\\"\\n";',
          '/* A "b" = "c"; */\n"key one" = "hELLO %@";\n// "x" = "y";\nkey="sAY \\"HI\\"\\n";'),
         ('"a" = "";\n"b" = "12";', None),
+        ('"a" = "One\n\ttwo";\n', '"a" = "oNE\n\tTWO";\n'),
         ('"a" = "\\U00e9tat";', '"a" = "\\U00e9TAT";'),
     ],
 )  # fmt: skip
