@@ -11,6 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, Literal
 
+import regex
+
+COPIED: Final = regex.compile(
+    r"[\w.-]*+#\d+|(?=[a-f]*+\d)[0-9a-f]{7,40}|v?+\d+(?:\.\d+){2,}|[\p{Ps}\p{Pi}]\d+[\p{Pe}\p{Pf}]"
+)
+"""Text within a pair of codes that a translation copies: an issue, the name of a commit, a version, a note's number."""
 MAX_CODES: Final = 1000
 """Number of codes above which a text is not translated."""
 

@@ -8,6 +8,8 @@ import regex
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from transformer.documents.codes import COPIED
+
 _BACKTICKS: Final = regex.compile(r"`+")
 _AUTOLINK: Final = regex.compile(r"<[^<>\s]+>")
 _TITLE: Final = r"(?:\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\))"
@@ -17,8 +19,6 @@ _LINK_END: Final = regex.compile(
 )
 _BREAK: Final = regex.compile(r"(?:[ ]*+|\\)\n[ \t]*+")
 _ROLE: Final = regex.compile(r"\{[\w:.+-]+\}\Z")
-_COPIED_TEXT: Final = regex.compile(r"[\w.-]*+#\d+|(?=[a-f]*+\d)[0-9a-f]{7,40}|v?+\d+(?:\.\d+){2,}")
-"""Text of a link that a translation copies: number of an issue, name of a commit, version."""
 _MASK: Final = "\ue000"
 """Character for private use that stands for each one of a kept span, so that no markup is found within it."""
 _KEPT: Final = regex.compile(
@@ -186,7 +186,7 @@ class InlineReader:
     def _join_copied(self) -> None:
         """Makes the last three spans, a link and its text, one code if a translation copies the text as it is."""
         start, text, end = self.spans[-3:] if len(self.spans) >= 3 else [Span("", 0, 0)] * 3
-        is_copied = text.kind == "value" or (text.kind == "text" and _COPIED_TEXT.fullmatch(text.text))
+        is_copied = text.kind == "value" or (text.kind == "text" and COPIED.fullmatch(text.text))
         if start.kind == "start" and start.pair == end.pair and not end.label and is_copied:
             self.spans[-3:] = [Span("value", start.start, end.end)]
 

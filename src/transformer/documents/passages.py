@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
-from transformer.documents.codes import Code, CodedText, coded_text
+from transformer.documents.codes import COPIED, Code, CodedText, coded_text
 from transformer.documents.document import KEPT, Document, Outcome, Segment, Writing
 from transformer.documents.references import Reading, Spelling, read_text, referenced
 from transformer.documents.text_file import Edit, TextFile
@@ -39,8 +39,11 @@ class Piece:
 
     def write_alone(self, rewritten: Rewritten) -> str:
         """Returns the piece as it is written beside other neighbours than in the source."""
-        parts = [(self.start, self.end)] if self.alone is None else self.alone
-        return "".join(part if isinstance(part, str) else rewritten(*part) for part in parts)
+        return "".join(part if isinstance(part, str) else rewritten(*part) for part in self.parts_alone())
+
+    def parts_alone(self) -> Sequence[str | tuple[int, int]]:
+        """Markup and ranges of the file that `write_alone` joins."""
+        return [(self.start, self.end)] if self.alone is None else self.alone
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,7 @@ def read_passage(file: TextFile, pieces: Sequence[Piece], reading: Reading, edge
         reading: How its text is written.
         edges: Markup at its beginning and at its end.
     """
+    pieces = _joined(file, pieces)
     parts: list[str | Code] = []
     owners: list[Piece] = []
     items: list[tuple[Piece, int]] = []
@@ -203,6 +207,20 @@ def read_passage(file: TextFile, pieces: Sequence[Piece], reading: Reading, edge
     chunks, groups = ({}, {}) if source.has_too_many else _arranged(items, list(codes))
     has_letters = any(has_letter(part) for part in parts if isinstance(part, str))
     return Passage(pieces, source, spelling, codes, chunks, groups, has_letters, edges or Edges())
+
+
+def _joined(file: TextFile, pieces: Sequence[Piece]) -> list[Piece]:
+    """Returns pieces in which each pair with a text that a translation copies is one piece, if other text is left."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        joined.append(piece)
+        start, text, end = joined[-3:] if len(joined) >= 3 else [piece] * 3
+        is_pair = start.kind == "start" and text.kind == "text" and end.kind == "end" and start.pair == end.pair
+        if is_pair and COPIED.fullmatch(file.text, text.start, text.end):
+            alone = [part for member in (start, text, end) for part in member.parts_alone()]
+            is_as_written = start.alone is None and end.alone is None
+            joined[-3:] = [Piece(start.start, end.end, "empty", alone=None if is_as_written else alone)]
+    return joined if any(piece.kind == "text" for piece in joined) else [*pieces]
 
 
 def _arranged(

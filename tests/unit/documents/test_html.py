@@ -6,7 +6,7 @@ import pytest
 
 from transformer.documents.html import parse
 from transformer.errors import DataError
-from translated_documents import translated
+from translated_documents import parsed, translated
 
 PLACES = ("/usr/share/doc", "/usr/lib/python3")
 
@@ -71,6 +71,18 @@ def test_inline_elements_move_with_their_attributes() -> None:
     page = b'<p>The <a href="/r" title="Tip">red</a> house\n  stands</p>'
     out, _ = translated(page, "html", lambda line: reordered(line) if "<x0>" in line else "Rat")
     assert out == b'<p>The house stands\n  <a href="/r" title="Rat">red</a></p>'
+
+
+def test_a_pair_whose_text_is_copied_is_one_code() -> None:
+    """Catches a number of an issue or a note that a model spells anew, and a count that the model does not see."""
+    page = (
+        b"<p>Fixed <a href=x>#3216</a> <em>085b445</em>, see <sup>[1]</sup> <b>5</b> times</p><p><a href=x>#12</a></p>"
+    )
+    assert [segment.text for segment in parsed(page, "html").segments] == [
+        "Fixed <x0/> <x1/>, see <x2/> <x3>5</x3> times"
+    ]
+    moved = translated(page, "html", lambda line: line.replace("<x0/> ", "").replace("see", "<x0/> see"))[0]
+    assert moved == page.replace(b"<a href=x>#3216</a> <", b"<", 1).replace(b"see", b"<a href=x>#3216</a> see")
 
 
 def test_a_pair_that_lost_its_words_is_not_written() -> None:
