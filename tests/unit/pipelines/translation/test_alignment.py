@@ -1,6 +1,6 @@
 """Word alignment and attention matrices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 
 from transformer.decoding import Search
 from transformer.pipelines.auto import load
-from transformer.pipelines.translation.alignment import Aligner, link_words, token_word_ids, word_weights
+from transformer.pipelines.translation.alignment import Aligner, WordStart, link_words, token_word_ids, word_weights
 from transformer.pipelines.translation.alignment_output import AttentionFile, attention_weights, word_alignment
 from transformer.pipelines.translation.attention_maps import cross_attention
 
@@ -31,7 +31,9 @@ class FixedAligner(Aligner):
     def __init__(self, *weights: list[list[float]]) -> None:
         self.weights = [torch.tensor(rows) for rows in weights]
 
-    def _word_weights(self, *_: object) -> Iterator[torch.Tensor]:
+    def _word_weights(
+        self, segments: Sequence[tuple[Sequence[int], Sequence[int]]], starts: WordStart
+    ) -> Iterator[torch.Tensor]:
         return iter(self.weights)
 
 
