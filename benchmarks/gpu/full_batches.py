@@ -3,9 +3,10 @@
 Measures, in this order, and skips what the file of results has:
 - the paper's base and big with batches of 512 pairs of 32 random tokens and twice as many again and again, until they
   no longer fit: speed and peak memory of ours and of transformers, each alone in memory;
-- attention of 4,096 pairs with the lengths of a corpus, forward and backward: padded, in batches of similar lengths as
-  `transformer train` makes them, beside `torch.nn.attention.varlen` on the packed tokens. Training has no packed
-  attention; this tells how much it could gain;
+- the share of padding in batches of pairs of similar lengths, as `transformer train` makes them, by batch size;
+- attention of 4,096 pairs with the lengths of a corpus, forward and backward: padded, in such batches, beside
+  `torch.nn.attention.varlen` on the packed tokens. Training has no packed attention (decision 0122); these two tell how
+  much it could gain;
 - Adam's update of base and big: torch's fused form, which training uses, beside its other forms.
 
 Lengths are those of the first pairs of Multi30k if TRANSFORMER_DATA names a folder with it, in words and a quarter, and
@@ -45,6 +46,7 @@ from transformer.data.token_batching import batch_by_tokens
 UPDATES, DOUBLINGS = 5, 7
 PAIRS, MEAN, DEVIATION, LONGEST = 4096, 27.0, 0.55, 128
 BATCH_TOKENS = 16_384
+CORPUS, PADDED_TOKENS = 100_000, (4096, 16_384, 65_536)
 WORDS_TO_TOKENS = 1.25
 """Tokens of a word, and the end of the sentence beside them."""
 
@@ -89,6 +91,17 @@ def corpus_lengths(n: int) -> NDArray[np.int32]:
     source = draw.lognormal(np.log(MEAN) - DEVIATION**2 / 2, DEVIATION, n)
     both = np.stack([source, source * draw.normal(1, 0.15, n)], axis=1)
     return np.clip(both, 2, LONGEST).astype(np.int32)
+
+
+def padding_of_batches(setting: Setting) -> dict[str, float]:
+    """Returns the share of the positions that are padding, of both sides together, by tokens of a batch."""
+    lengths = corpus_lengths(1000 if setting.is_small else CORPUS)
+    shares: dict[str, float] = {}
+    for tokens in PADDED_TOKENS:
+        batches = batch_by_tokens(lengths, tokens, seed=1, epoch=0)
+        padded = sum(len(ids) * int(lengths[ids].max(axis=0).sum()) for ids in batches)
+        shares[f"padding_at_{tokens}"] = 1 - int(lengths.sum()) / padded
+    return {"pairs": len(lengths), **shares}
 
 
 def attend_without_padding(setting: Setting) -> dict[str, Any]:
@@ -195,6 +208,7 @@ def update_by_adam(setting: Setting) -> dict[str, Any]:
 
 
 FULL = "{speed:,.0f} target tokens/s at best, with {tokens:,} a batch; {largest:,} fit, in {peak_mib:,.0f} MiB"
+PADDING = ", ".join(f"{{padding_at_{tokens}:.1%}} of batches of {tokens:,}" for tokens in PADDED_TOKENS)
 PACKED = "packed is {packed_over_padded:.2f} x as fast as padded; {padding:.1%} of the positions are padding"
 ADAM = "fused {fused_milliseconds:.2f} ms, foreach {foreach_milliseconds:.2f}, loop {loop_milliseconds:.2f}"
 
@@ -209,6 +223,7 @@ def main() -> None:
             run = partial(fill_memory, setting, engine)
             seconds = 60 if setting.name == "base" else 150
             ledger.measure(f"{setting.name}, batches that fill the memory, {engine}", seconds, run, FULL)
+    ledger.measure("padding", 15, partial(padding_of_batches, settings[0]), PADDING)
     for setting in settings:
         run = partial(attend_without_padding, setting)
         ledger.measure(f"{setting.name}, attention without padding", 15, run, PACKED)
