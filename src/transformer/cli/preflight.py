@@ -40,8 +40,10 @@ def preflight(
     troubles: list[str] = []
     if answers is not None:
         troubles, rows = answers.troubles(), answers.rows()
-        facts = {"ranks": rows, "troubles": troubles}
-        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2) if as_json else "\n".join(format_rows(rows)))
+        versions = answers.versions()
+        facts = {"versions": versions, "ranks": rows, "troubles": troubles}
+        lines = [", ".join(f"{name} {value}" for name, value in versions.items()), *format_rows(rows)]
+        typer.echo(json.dumps(facts, ensure_ascii=False, indent=2) if as_json else "\n".join(lines))
     if exchange.size == 1:
         if troubles:
             raise TrainingError(summary(troubles))

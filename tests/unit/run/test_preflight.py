@@ -150,10 +150,25 @@ def test_the_table_has_a_row_for_each_rank() -> None:
     """Catches a rank that is left out because it did not answer."""
     missing = {field: {1: None} for field in ("local", "clocks", "folder", "communication")}
     heading, first, second = format_rows(answers(2, **missing).rows())
-    assert heading.split() == ["rank", "host", "device", "versions", "clock", "folder", "all-reduce", "step"]
+    assert heading.split() == ["rank", "host", "device", "clock", "folder", "all-reduce", "step"]
     assert first.split("  ")[0] == "0"
     assert "1.50 GB/s" in first
-    assert second.split() == ["1", "no", "answer", *"------"]
+    assert second.split() == ["1", "no", "answer", *"-----"]
+
+
+def test_the_table_fits_a_terminal() -> None:
+    """Catches rows that wrap at 80 columns, with slow ranks on GPUs with long names."""
+    slow = {"step_seconds": 12.0, "gigabytes_per_second": 100.0}
+    local = {"host": "gpu-node-012", "device": "NVIDIA H100 80GB HBM3"}
+    changed = answers(2, local={0: local, 1: local}, clocks={1: (-0.1234, 0.0005)}, communication={1: slow})
+    assert max(map(len, format_rows(changed.rows()))) <= 80
+
+
+def test_versions_are_those_of_most_ranks() -> None:
+    """Catches the versions of rank 0 alone above a table in which it is the one that differs."""
+    changed = answers(3, local={0: {"versions": {"torch": "2.12.0", "kernels": "avx2"}}})
+    assert changed.versions() == {"torch": "2.13.0", "kernels": "avx2"}
+    assert answers(0).versions() == {}
 
 
 def test_a_summary_is_one_line() -> None:

@@ -54,7 +54,7 @@ def local_facts(device: str) -> Facts:
     except TransformerError as error:
         facts["trouble"] = f"has no such device: {error}"
     facts["versions"] = {
-        "python": platform.python_version(),
+        "Python": platform.python_version(),
         "torch": torch.__version__,
         "transformer": version("transformer"),
         "kernels": str(machine()["kernels"]),

@@ -1,6 +1,5 @@
 """The table of all ranks, and what is wrong with which of them."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,6 +39,15 @@ class Answers:
         """Returns the cells of the table by column, a row for each rank."""
         return [self._row(rank) for rank in range(self.size)]
 
+    def versions(self) -> dict[str, str]:
+        """Returns the version of each program that most ranks have."""
+        return {name: max(values, key=values.count) for name, values in self._versions().items()}
+
+    def _versions(self) -> dict[str, list[str]]:
+        """Returns the versions of each program, in the order of the ranks that answered."""
+        ranks = list(self.local.values())
+        return {name: [facts["versions"][name] for facts in ranks] for name in (ranks[0]["versions"] if ranks else ())}
+
     def _name(self, rank: int) -> str:
         return f"rank {rank} ({self.local[rank]['host']})" if rank in self.local else f"rank {rank}"
 
@@ -68,12 +76,12 @@ class Answers:
         yield from self._communication_troubles()
 
     def _different_versions(self) -> Iterator[tuple[int, str]]:
-        names = next(iter(self.local.values()), {"versions": {}})["versions"]
-        for name in names:
-            values = {rank: facts["versions"][name] for rank, facts in self.local.items()}
-            [(usual, count)] = Counter(values.values()).most_common(1)  # the first of equals: that of rank 0
-            for rank, value in values.items():
+        usual_versions = self.versions()
+        for name, values in self._versions().items():
+            usual = usual_versions[name]
+            for rank, value in zip(self.local, values, strict=True):
                 if value != usual:
+                    count = values.count(usual)
                     ranks = "rank 0 has" if count == 1 else f"{count} ranks have"
                     yield rank, f"has {name} {value}, but {ranks} {usual}; install the same on all machines"
 
@@ -90,15 +98,14 @@ class Answers:
         local, folder = self.local.get(rank), self.folder.get(rank)
         communication = self.communication.get(rank)
         offset, error = self.clocks.get(rank, (None, None))
-        rate = communication and communication["gigabytes_per_second"]
+        rate = communication["gigabytes_per_second"] if communication else None
         return {
             "rank": str(rank),
             "host": local["host"] if local else "no answer",
-            "device": local["device"] if local else NOT_CHECKED,
-            "versions": ", ".join(local["versions"].values()) if local else NOT_CHECKED,
+            "device": local["device"].removeprefix("NVIDIA ") if local else NOT_CHECKED,
             "clock": NOT_CHECKED if offset is None else f"{1000 * offset:+.1f} ms ±{1000 * (error or 0):.1f}",
-            "folder": _cell(folder, lambda facts: f"seen after {facts['seconds']:.1f} s"),
-            "all-reduce": f"{rate:.2f} GB/s" if rate else NOT_CHECKED,
+            "folder": _cell(folder, lambda facts: f"{facts['seconds']:.1f} s"),
+            "all-reduce": f"{rate:.{2 if rate < 10 else 0}f} GB/s" if rate else NOT_CHECKED,
             "step": _cell(communication, lambda facts: f"{1000 * facts['step_seconds']:.0f} ms"),
         }
 
