@@ -221,7 +221,7 @@ def test_every_module_imports_and_says_what_it_is() -> None:
 WRITERS = {
     "storage/tensor_files.py", "storage/verified_folder.py",  # the way to write, with `storage/atomic.py`
     "bundle/bundle.py", "bundle/huggingface.py", "training/checkpoint.py",  # into a folder that is not in place yet
-    "data/duplicates.py", "data/prepare.py", "data/token_store.py", "data/tokens.py", "data/windows.py",
+    "data/duplicates.py", "data/prepare.py", "data/token_store.py", "data/tokens.py",
     "run/tasks/text.py",
     "data/cache.py", "run/run_folder.py", "sharding/leases.py",  # lock files
     "training/monitoring/reporter.py",  # a log that grows

@@ -5,7 +5,6 @@ and shards are divided by windows. Then the result is that of one process, to th
 """
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -69,16 +68,14 @@ class TokenWindows:
             DataError: The text cannot be read, or is shorter than a window.
         """
         from transformer.data.windows import open_tokens, write_tokens
-        from transformer.storage.atomic import FOLDER_ADVICE, named_errors
+        from transformer.storage.atomic import atomic_file
 
-        final = self.folder / TOKENS
-        written = final.with_name(f".writing-{os.getpid()}-{TOKENS}")
-        with named_errors(final, FOLDER_ADVICE):
-            n_tokens = write_tokens(written, self._lines(), self.generator.tokenizer, lambda n_lines: None)
-            written.replace(final)
+        path = self.folder / TOKENS
+        with atomic_file(path) as file:
+            n_tokens = write_tokens(file, self._lines(), self.generator.tokenizer, lambda n_lines: None)
         done(self.path.stat().st_size)
         window = self.window or self.generator.default_window(n_tokens)
-        n_windows = self.generator.count_windows(open_tokens(final), window)
+        n_windows = self.generator.count_windows(open_tokens(path), window)
         self.decided = {"window": window, "tokens": n_tokens}
         batch = self.generator.windows_per_batch(window)
         n_batches = -(-n_windows // batch)

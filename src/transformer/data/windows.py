@@ -1,10 +1,9 @@
 """Running text in windows (blocks) of tokens, for language modelling."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 import torch
@@ -18,6 +17,8 @@ from transformer.tokenizers.base import Tokenizer
 from transformer.tokenizers.running_text import encode_lines
 
 COUNTED_TOKENS: Final = 1 << 20
+HEADER_BYTES: Final = 128
+"""Length of the header of an array file (.npy), a multiple of 64."""
 """Tokens that are counted at a time."""
 
 
@@ -58,27 +59,32 @@ def running_text(paths: Sequence[Path], invalid: Invalid = "error") -> Iterator[
         yield from read_running_text(path, invalid)
 
 
-def write_tokens(path: Path, lines: Iterator[str], tokenizer: Tokenizer, progress: Callable[[int], None]) -> int:
+def write_tokens(output: BinaryIO, lines: Iterator[str], tokenizer: Tokenizer, progress: Callable[[int], None]) -> int:
     """Writes the tokens of a running text as one array of int32 (.npy) and returns their number.
 
     Args:
-        path: Path of the output file.
+        output: File at its beginning.
         lines: Lines with their line ends.
         tokenizer: Tokenizer of the text.
         progress: Callback that receives the number of lines encoded so far.
     """
-    done, count, raw = 0, 0, path.with_suffix(".raw")
-    with raw.open("wb") as file:
-        for n_lines, ids in encode_lines(tokenizer, lines):
-            file.write(np.asarray(ids, np.int32).tobytes())
-            done, count = done + n_lines, count + len(ids)
-            progress(done)
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.int32)), "fortran_order": False, "shape": (count,)}
-    with path.open("wb") as whole, raw.open("rb") as tokens:  # not mapped: without space, that would end the process
-        np.lib.format.write_array_header_1_0(whole, header)
-        shutil.copyfileobj(tokens, whole)
-    raw.unlink()
+    done = count = 0
+    output.write(_array_header(0))
+    for n_lines, ids in encode_lines(tokenizer, lines):
+        output.write(np.asarray(ids, np.int32).tobytes())  # not mapped: without space, that would end the process
+        done, count = done + n_lines, count + len(ids)
+        progress(done)
+    output.seek(0)
+    output.write(_array_header(count))
     return count
+
+
+def _array_header(count: int) -> bytes:
+    """Returns the header of an array file, which is equally long for any number of tokens."""
+    descr = np.lib.format.dtype_to_descr(np.dtype(np.int32))
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({count},), }}"
+    magic = np.lib.format.magic(1, 0) + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return magic + header.encode().ljust(HEADER_BYTES - 11) + b"\n"
 
 
 def open_tokens(path: Path) -> NDArray[np.int32]:

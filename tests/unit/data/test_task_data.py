@@ -28,7 +28,8 @@ def test_running_text_comes_back(kind: str, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "text", TEXT * 700)
     tokenizer = train_tokenizer(running_text([path]), settings)
     seen: list[int] = []
-    count = write_tokens(tmp_path / "t.npy", running_text([path]), tokenizer, seen.append)
+    with (tmp_path / "t.npy").open("wb") as file:
+        count = write_tokens(file, running_text([path]), tokenizer, seen.append)
     tokens = open_tokens(tmp_path / "t.npy")
     assert count == len(tokens)
     assert seen[-1] == 2800

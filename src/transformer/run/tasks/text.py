@@ -23,7 +23,7 @@ from transformer.data.windows import (
     running_text,
     write_tokens,
 )
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 from transformer.models.kinds import EncoderConfig, EncoderDecoderConfig, LanguageModelConfig
 from transformer.run.defaults import CompleteRecipe, TaskDefaults
 from transformer.run.recipe import Recipe
@@ -131,13 +131,13 @@ class TextTask(Task[TextModel]):
         train = WindowDataset(tokens, spec.length, stride, spec.n_scored, spec.boundary)
         counts = json.loads((folder / COUNTS).read_text(encoding="utf-8"))
         rows = [
-            ("text", f"{counts['train_lines']:,} lines to train on, {len(tokens):,} tokens"),
-            ("held out", f"{counts['validation_lines']:,} lines, {len(held_out):,} tokens"),
+            ("text", f"{counted(counts['train_lines'], 'line')} to train on, {counted(len(tokens), 'token')}"),
+            ("held out", f"{counted(counts['validation_lines'], 'line')}, {counted(len(held_out), 'token')}"),
             ("windows", f"{len(train.lengths):,} of {window} tokens, one every {stride}"),
             ("vocabulary", str(tokenizers)),
         ]
         if counts["unknown"]:
-            rows.append(("unknown", f"{counts['unknown']:,} tokens to train on"))
+            rows.append(("unknown", f"{counted(counts['unknown'], 'token')} to train on"))
         return TaskData(
             config=self.with_heads(set_vocab_sizes(recipe.model, tokenizers, spec.extra, base_bundle)), text=tokenizers,
             objective=spec.objective, train=train,
@@ -193,7 +193,8 @@ class TextTask(Task[TextModel]):
                 n_lines = done
                 self._progress("encoding the text", done, None)
 
-            write_tokens(folder / name, lines, tokenizer, progress)
+            with (folder / name).open("wb") as file:
+                write_tokens(file, lines, tokenizer, progress)
             counts[f"{split}_lines"] = n_lines
         unknown = tokenizer.special_tokens.unk
         counts["unknown"] = int((open_tokens(folder / TRAIN) == unknown).sum()) if unknown is not None else 0
