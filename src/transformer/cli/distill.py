@@ -138,7 +138,8 @@ def distill(
         typer.Option(
             min=1,
             max=MAX_SHARDS,
-            help="translate in so many parts, which any number of processes share that run the same command",
+            metavar="N",
+            help="translate in N parts, which any number of processes share that run the same command",
         ),
     ] = None,
     shard: ShardOption = None,

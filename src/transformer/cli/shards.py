@@ -18,8 +18,8 @@ ShardOption = Annotated[
     typer.Option(
         "--shard",
         metavar="K/N",
-        help="only the K-th of N parts of the text, by lines; the outputs of all N, one after another, are that of "
-        "the whole text",
+        help="only the K-th of N parts of the text, by lines, with an output of its own; the outputs of all N, "
+        "one after another, are that of the whole text. --shards lets processes divide the parts themselves",
     ),
 ]
 
