@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from transformer.cli.sharding import Settings
-    from transformer.pipelines.translation.documents import DocumentOptions
+    from transformer.pipelines.translation.documents import DocumentOptions, DocumentReport
     from transformer.pipelines.translation.translator import Translator
-    from transformer.sharding.job import ShardOutput
+    from transformer.sharding.job import Job, ShardOutput
     from transformer.sharding.shards import Progress, Shard
 
 PARTS: Final = ".shards"
@@ -98,7 +98,7 @@ def translate_folder_in_shards(
         ConfigError: The documents would be replaced, or joined.
         TransformerError: The model cannot be loaded, or the folder holds other results or cannot be written.
     """
-    from transformer.pipelines.translation.documents import DocumentReport, line_translator
+    from transformer.pipelines.translation.documents import line_translator
 
     if sharding.join is not None:
         raise ConfigError("--join writes one file, but translated documents are files of their own; leave it out")
@@ -127,6 +127,14 @@ def translate_folder_in_shards(
         sharding, source, output / PARTS,
         ShardedCommand("translate documents", settings, prepare, ".jsonl", decide),
     )  # fmt: skip
+    total = _total_of(job, report)
+    report_total(total, notes, n_documents=len(source.documents), verbose=verbose)
+
+
+def _total_of(job: "Job", report: Path | None) -> "DocumentReport":
+    """Returns the sum of the reports of all documents, and writes their problems to the file for them."""
+    from transformer.pipelines.translation.documents import DocumentReport
+
     total = DocumentReport()
     with open_report(report) as add:
         for line in b"".join(job.results()).splitlines():
@@ -135,4 +143,4 @@ def translate_folder_in_shards(
             outcome = DocumentReport.from_json(row)
             add(outcome.problems)
             total.add(outcome)
-    report_total(total, notes, n_documents=len(source.documents), verbose=verbose)
+    return total

@@ -12,7 +12,7 @@ from transformer.data.quality.findings import LEVELS, CorpusLine, Example, FileD
 from transformer.data.quality.kept_spans import CaseCounts, mixed_word
 from transformer.data.quality.overlap import TestLines, TestOverlap
 from transformer.data.quality.pairs import PairChecks, WorstPair
-from transformer.data.quality.shifts import MOST_LINES, Shift, align_in_blocks
+from transformer.data.quality.shifts import MOST_LINES, AlignedBlock, Shift, align_in_blocks
 from transformer.data.quality.traits import COMPOSED, line_traits
 from transformer.errors import DataError, counted
 from transformer.text.languages import detect_language, language_of_files
@@ -123,17 +123,8 @@ def examine(
     sources, targets = (read_lines(path, invalid="replace", overlong="cut") for path in (source, target))
     for block in align_in_blocks(sources, targets, lines[0], lines[1], most_lines):
         checks.add(block)
-        for shift in block.shifts():
-            shifts.append(shift)
-            first_unpaired = block.first_unpaired(shift)
-            corpus_lines = (CorpusLine(names[shift.size > 0], *first_unpaired),) if first_unpaired else ()
-            findings.add("shift", corpus_lines, shift.describe(names[0], names[1]))
-        if block.alignment is None:
-            kind = "unrelated" if len(block.source) >= MIN_UNRELATED else "not-judged"
-            findings.add(kind, count=len(block.source))
-        for first, last in block.poor_ranges():
-            rows = block.first_source + first + 1, block.first_source + last
-            findings.add("stretch", reason=f"lines {rows[0]:,} to {rows[1]:,} of {names[0]}", count=last - first)
+        shifts.extend(block.shifts())
+        _add_alignment(block, names, findings)
         progress(2 * len(block.source))
     unexplained = lines[1] - lines[0] - sum(shift.size for shift in shifts)
     if lines[0] != lines[1] and unexplained and checks.judged:
@@ -142,6 +133,20 @@ def examine(
     return Examination(
         names, lines, list(findings), shifts, checks.worst, held_out.summary(), checks.judged, checks.poor
     )
+
+
+def _add_alignment(block: AlignedBlock, names: tuple[str, str], findings: Findings) -> None:
+    """Adds the findings of a block that concern several lines: shifts, unrelated texts and poor stretches."""
+    for shift in block.shifts():
+        first_unpaired = block.first_unpaired(shift)
+        corpus_lines = (CorpusLine(names[shift.size > 0], *first_unpaired),) if first_unpaired else ()
+        findings.add("shift", corpus_lines, shift.describe(names[0], names[1]))
+    if block.alignment is None:
+        kind = "unrelated" if len(block.source) >= MIN_UNRELATED else "not-judged"
+        findings.add(kind, count=len(block.source))
+    for first, last in block.poor_ranges():
+        rows = block.first_source + first + 1, block.first_source + last
+        findings.add("stretch", reason=f"lines {rows[0]:,} to {rows[1]:,} of {names[0]}", count=last - first)
 
 
 def language_of_file(path: Path) -> str:
