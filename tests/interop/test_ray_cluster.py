@@ -149,6 +149,21 @@ def test_a_job_that_is_killed_goes_on(
     assert not checkpoint.exists()
 
 
+def test_a_job_that_is_ended_goes_on_at_once(
+    tiny_run: Path, source: Path, expected: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Catches an abort of Ray by SIGTERM, after which the folder is held for two minutes."""
+    call = command(tiny_run, source, tmp_path / "out")
+    with subprocess.Popen(call, env=environment, text=True, stderr=subprocess.PIPE) as process:
+        wait_for_files(tmp_path / "out", 2, process)
+        process.terminate()
+        _, notes = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM, notes
+    again = subprocess.run(call, env=environment, text=True, capture_output=True, check=False)
+    assert again.returncode == 0, again.stderr
+    check_rows(tmp_path / "out", expected)
+
+
 def test_an_error_of_an_actor_is_one_line(
     tiny_run: Path, source: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -18,16 +18,10 @@ from transformer.cli.files import check_new_folder, check_readable
 from transformer.cli.parquet_shards import SUFFIX, TEXT_COLUMN, TableColumns
 from transformer.cli.search import with_average
 from transformer.cli.sharding import ended_by_signal
-from transformer.cli.translate_shards import translation_settings
+from transformer.cli.translate_shards import TranslationSetup
 from transformer.cli.verbosity import is_quiet, say
-from transformer.errors import ConfigError, DataError, TransformerError, WorkerError
-from transformer.options.search import Search
+from transformer.errors import ConfigError, DataError, TransformerError, WorkerError, counted
 from transformer.storage.atomic import replace_text
-
-if TYPE_CHECKING:
-    from transformer.cli.search import Loading
-    from transformer.pipelines.translation.config import Languages
-    from transformer.pipelines.translation.terminology import Terminology
 
 BATCH_ROWS: Final = 1024
 BLOCK_BATCHES: Final = 16
@@ -123,22 +117,8 @@ takes_ray = takes("ray_options", ray_of, "Ray")
 
 
 @dataclass(frozen=True)
-class RayTranslation:
-    """A translation by Ray.
-
-    Attributes:
-        model: Path or name of the model.
-        search: The search.
-        loading: Options for loading the model.
-        terminology: Terms and kept spans.
-        languages: `source_language` and `target_language` that were given.
-    """
-
-    model: Path
-    search: Search
-    loading: "Loading"
-    terminology: "Terminology"
-    languages: "Languages"
+class RayTranslation(TranslationSetup):
+    """A translation by Ray."""
 
     def run(self, options: RayOptions, source: Path, folder: Path, columns: TableColumns) -> None:
         """Translates all rows that are not translated yet.
@@ -157,26 +137,20 @@ class RayTranslation:
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read when Ray is imported
         import_module("ray")  # before anything is written
 
+        import transformer
+
         if self.search.sampling:
             raise ConfigError("samples depend on the number of each line, which Ray does not know; use --shards")
         self.loading.obtain_models(self.model)
         files = parquet_files(source)
         n_rows = _check_tables(files, columns)
-        with _job(folder, self._settings(columns), files, continues=bool(columns.ids)) as job:
+        settings = {"version": transformer.__version__, **self.settings(columns=columns)}
+        with _job(folder, settings, files, continues=bool(columns.ids)) as job:
             if not (job / RESULT).exists():
                 with _one_line_errors(folder, continues=bool(columns.ids)):
                     self._translate(options, files, folder, columns)
                 _record_result(folder, job / RESULT, n_rows)
             _report(folder, json.loads((job / RESULT).read_text(encoding="utf-8")))
-
-    def _settings(self, columns: TableColumns) -> dict[str, Any]:
-        """Returns what determines the translations."""
-        import transformer
-
-        settings = translation_settings(
-            self.model, self.search, self.loading, self.languages, terms=self.terminology, columns=columns
-        )
-        return {"version": transformer.__version__, **settings}
 
     def _translate(self, options: RayOptions, files: Sequence[Path], folder: Path, columns: TableColumns) -> None:
         """Runs the job of Ray; rows whose ids are noted as written are left out."""
@@ -185,9 +159,9 @@ class RayTranslation:
         ray, data = _modules("ray", "ray.data")
 
         text, *ids = columns.names
-        with _cluster():
+        with ray_cluster():
             n_actors = options.concurrency or fitting_actors([node["Resources"] for node in ray.nodes()], options)
-            say(f"{n_actors} {'actor' if n_actors == 1 else 'actors'} of Ray")
+            say(f"{counted(n_actors, 'actor')} of Ray")
             context = data.DataContext.get_current()
             context.raise_original_map_exception = True
             context.enable_progress_bars = sys.stderr.isatty() and not is_quiet()
@@ -238,7 +212,7 @@ def _modules(*names: str) -> list[Any]:
 
 
 @contextmanager
-def _cluster() -> Generator[None]:
+def ray_cluster() -> Generator[None]:
     """Connects to a running cluster, or starts Ray on this machine."""
     (ray,) = _modules("ray")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -248,10 +222,11 @@ def _cluster() -> Generator[None]:
         ray.init(address or "auto", **quiet)
     if not ray.is_initialized():
         ray.init("local", num_cpus=len(os.sched_getaffinity(0)) + FREE_CPUS, include_dashboard=False, **quiet)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with ended_by_signal():  # Ray has replaced the handler by its own
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def parquet_files(source: Path) -> list[Path]:
@@ -383,14 +358,13 @@ def _record_result(folder: Path, record: Path, n_rows: int) -> None:
             failed += table.metadata.num_rows - _count_nulls(table.metadata, NEW_COLUMNS[-1])
     if written != n_rows:
         raise DataError(
-            f"{folder} has {written:,} rows, but the input has {n_rows:,}; if two rows had one id, give each its own, "
-            f"remove the folder and start again"
+            f"{folder} has {counted(written, 'row')}, but the input has {n_rows:,}; if two rows had one id, "
+            "give each its own, remove the folder and start again"
         )
     replace_text(record, json.dumps({"rows": written, "failed": failed}))
 
 
 def _report(folder: Path, result: Mapping[str, int]) -> None:
-    say(f"{result['rows']:,} rows are in {folder}")
+    say(f"{counted(result['rows'], 'row')} {'is' if result['rows'] == 1 else 'are'} in {folder}")
     if failed := result["failed"]:
-        rows = "1 row" if failed == 1 else f"{failed:,} rows"
-        say(f"{rows} could not be translated; the column {NEW_COLUMNS[-1]!r} says why")
+        say(f"{counted(failed, 'row')} could not be translated; the column {NEW_COLUMNS[-1]!r} says why")

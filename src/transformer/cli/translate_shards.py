@@ -45,8 +45,8 @@ class OutputFormat:
 
 
 @dataclass(frozen=True)
-class ShardedTranslation:
-    """A translation in shards.
+class TranslationSetup:
+    """The model of a translation, and what else determines its results.
 
     Attributes:
         model: Path or name of the model.
@@ -54,8 +54,6 @@ class ShardedTranslation:
         loading: Options for loading the model.
         terminology: Terms and kept spans.
         languages: `source_language` and `target_language` that were given.
-        output: How translations are written.
-        invalid: Handling of bytes that are not UTF-8; "error" sets the line apart.
     """
 
     model: Path
@@ -63,6 +61,23 @@ class ShardedTranslation:
     loading: "Loading"
     terminology: "Terminology"
     languages: "Languages"
+
+    def settings(self, **others: object) -> Settings:
+        """Returns what determines the translations, see `translation_settings`."""
+        return translation_settings(
+            self.model, self.search, self.loading, self.languages, terms=self.terminology, **others
+        )
+
+
+@dataclass(frozen=True)
+class ShardedTranslation(TranslationSetup):
+    """A translation in shards.
+
+    Attributes:
+        output: How translations are written.
+        invalid: Handling of bytes that are not UTF-8; "error" sets the line apart.
+    """
+
     output: OutputFormat
     invalid: "Invalid"
 
@@ -79,10 +94,7 @@ class ShardedTranslation:
         Raises:
             TransformerError: The model cannot be loaded, or the folder holds other results or cannot be written.
         """
-        settings = translation_settings(
-            self.model, self.search, self.loading, self.languages,
-            terms=self.terminology, format=(self.output, self.invalid),
-        )  # fmt: skip
+        settings = self.settings(format=(self.output, self.invalid))
         if path.suffix == SUFFIX:
             if self.output != OutputFormat("text", None, None):
                 raise ConfigError("--format, --n-best and --min-confidence are for text, but the input is a table")
@@ -132,10 +144,7 @@ class ShardedTranslation:
         from transformer.cli.document_shards import DocumentFolder, translate_folder_in_shards
 
         options = settings.options(self.output.min_confidence)
-        determined = translation_settings(
-            self.model, self.search, self.loading, self.languages, terms=self.terminology, documents=options
-        )
-        command = determined, lambda: seed_of(self.search), self._load
+        command = self.settings(documents=options), lambda: seed_of(self.search), self._load
         with collect_notes(verbose=verbose, quiet=quiet) as notes:
             source = DocumentFolder(folders[0], documents)
             translate_folder_in_shards(

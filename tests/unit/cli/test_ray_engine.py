@@ -1,5 +1,6 @@
 """`transformer translate --engine ray` without Ray: what is checked before a job, and recorded after it."""
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from transformer.cli.app import make_app
 from transformer.cli.parquet_shards import TableColumns
-from transformer.cli.ray_engine import BATCH_ROWS, RayOptions, RayTranslation, fitting_actors
+from transformer.cli.ray_engine import BATCH_ROWS, RayOptions, RayTranslation, fitting_actors, ray_cluster
 from transformer.errors import ConfigError, DataError, TransformerError, WorkerError
 from transformer.ray import Translate
 from transformer.sharding.leases import LeaseFolder
@@ -237,6 +238,28 @@ def test_as_many_actors_as_there_is_room_for(
     nodes = [{"CPU": float(n), **({"GPU": float(gpus[i])} if gpus else {})} for i, n in enumerate(cpus)]
     options = RayOptions(True, None, num_cpus, num_gpus, BATCH_ROWS)
     assert fitting_actors(nodes, options) == expected
+
+
+def test_a_signal_ends_the_command_and_not_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches the handler of Ray, with which a command that is ended keeps its folder and has another exit code."""
+    ray, ended = ModuleType("ray"), list[bool]()
+    stand_ins: dict[str, Callable[..., object]] = {
+        "init": lambda *address, **options: signal.signal(signal.SIGTERM, lambda *_: ended.append(False)),
+        "is_initialized": lambda: True,
+        "shutdown": lambda: ended.append(True),
+    }
+    for name, function in stand_ins.items():
+        monkeypatch.setattr(ray, name, function, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as end, ray_cluster():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert end.value.code == 128 + signal.SIGTERM
+    assert ended == [True]
 
 
 def test_columns_need_a_table_that_is_divided(tiny_run: Path) -> None:
