@@ -14,7 +14,7 @@ from transformer.cli.notes import Notes
 from transformer.cli.outputs import open_output
 from transformer.cli.progress import progress_bar_beside
 from transformer.cli.verbosity import say
-from transformer.errors import ConfigError, DataError, OutputError
+from transformer.errors import ConfigError, DataError, OutputError, counted
 
 if TYPE_CHECKING:
     from transformer.documents.document import Document
@@ -180,12 +180,12 @@ def count_segments(documents: Sequence[DocumentFile], settings: DocumentSettings
         if document.note:
             say(f"note: {file.path}: {document.note}")
     if len(documents) > 1:
-        _print_counts(f"{len(documents):,} documents", totals)
+        _print_counts(counted(len(documents), "document"), totals)
 
 
 def _print_counts(name: str, counts: Sequence[int]) -> None:
-    segments = "segment" if counts[0] == 1 else "segments"
-    typer.echo(f"{name}: {counts[0]:,} {segments} to translate ({counts[1]:,} words), {counts[2]:,} to keep")
+    segments, words = counted(counts[0], "segment"), counted(counts[1], "word")
+    typer.echo(f"{name}: {segments} to translate ({words}), {counts[2]:,} to keep")
 
 
 def _read(documents: Sequence[DocumentFile]) -> "Iterator[tuple[DocumentFile, Document]]":
@@ -242,7 +242,7 @@ def translate_documents(
                 notes.say(f"{file.path}: {report}")
     report_total(total, notes, n_documents=len(documents), verbose=verbose)
     if failures:
-        raise DataError(f"{failures:,} of {len(documents):,} documents were left out; see the notes above")
+        raise DataError(f"left out {failures:,} of {counted(len(documents), 'document')}; see the notes above")
 
 
 def report_total(total: "DocumentReport", notes: Notes, *, n_documents: int, verbose: bool) -> None:
@@ -260,8 +260,9 @@ def report_total(total: "DocumentReport", notes: Notes, *, n_documents: int, ver
     for problem in total.problems[:shown]:
         notes.say(f"{problem.place}: {problem}")
     if (n_more := total.unsure + total.refused - shown) > 0:
-        notes.say(f"{n_more:,} more segments are unsure or left untranslated (--report FILE.tsv lists all)")
-    notes.say(f"{f'{total.documents:,} documents, ' if n_documents > 1 else ''}{total}")
+        notes.say(f"{counted(n_more, 'more segment')}, unsure or left untranslated (--report FILE.tsv lists all)")
+    documents = f"{counted(total.documents, 'document')}, " if n_documents > 1 else ""
+    notes.say(f"{documents}{total}")
 
 
 def translate_document(

@@ -17,6 +17,7 @@ from transformer.cli.sharding import (
     work_in_shards,
 )
 from transformer.cli.verbosity import say
+from transformer.errors import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,4 +149,4 @@ def report_truncated(encoder: "TextEncoder") -> None:
     """Reports the number of truncated texts on standard error."""
     if encoder.n_truncated:
         max_tokens = encoder.config.max_text_tokens
-        say(f"note: {encoder.n_truncated:,} texts exceed the model's {max_tokens} tokens and were truncated")
+        say(f"note: {counted(encoder.n_truncated, 'text')} truncated to the model's {max_tokens} tokens")

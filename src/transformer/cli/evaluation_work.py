@@ -14,7 +14,7 @@ from transformer.cli.notes import Notes
 from transformer.cli.outputs import open_output
 from transformer.cli.sharding import ShardingOptions
 from transformer.cli.verbosity import say
-from transformer.errors import DataError
+from transformer.errors import DataError, counted
 from transformer.evaluation.scores import MetricName
 from transformer.evaluation.tokenization import TokenizationChoice
 from transformer.options.search import Search
@@ -170,7 +170,8 @@ def _read(
     for path in translations:
         if len(read(path)) != n_lines:
             raise DataError(
-                f"{path} has {len(read(path)):,} lines, but the test set has {n_lines:,}; give one translation per line"
+                f"{path} has {counted(len(read(path)), 'line')}, but the test set has {n_lines:,}; "
+                "give one translation per line"
             )
     training_text = None if training is None else read(training)
     return EvaluationSet(sources, [read(path) for path in references], training_text), systems

@@ -8,7 +8,7 @@ import typer
 
 from transformer.cli.evaluate_shards import ModelRun
 from transformer.cli.verbosity import say
-from transformer.errors import escape_controls
+from transformer.errors import counted, escape_controls
 
 if TYPE_CHECKING:
     from transformer.evaluation.comparison import Evaluation
@@ -39,17 +39,16 @@ def _print(evaluation: "Evaluation", runs: Sequence[ModelRun], *, details: bool)
             chance = "" if score.p_value is None else f"  p {score.p_value:.3f}"
             typer.echo(f"{score.name:<6} {score.value:5.2f}{interval}{chance}   {score.signature}")
         if evaluation.empty[number]:
-            typer.echo(f"{evaluation.empty[number]:,} empty translations")
+            typer.echo(counted(evaluation.empty[number], "empty translation"))
         if number < len(runs):
             run = runs[number]
             speed = ""
             if "seconds" in run and "computed" in run:
                 speed = f", {run['seconds']:.1f} s ({n_lines / run['seconds']:.1f} lines/s, {run['computed']})"
             unsure = "" if system.unsure is None else f" ({system.unsure:,} unsure)"
-            typer.echo(f"{n_lines:,} lines, {run['flagged']:,} flagged{unsure}{speed}")
+            typer.echo(f"{counted(n_lines, 'line')}, {run['flagged']:,} flagged{unsure}{speed}")
     if evaluation.blank_references:
-        lines = "line" if evaluation.blank_references == 1 else "lines"
-        typer.echo(f"{evaluation.blank_references:,} {lines} with a blank reference")
+        typer.echo(f"{counted(evaluation.blank_references, 'line')} with a blank reference")
     if details:
         _print_details(evaluation)
 

@@ -15,7 +15,7 @@ from transformer.cli.fields import takes
 from transformer.cli.files import check_files, check_new_folder, check_readable
 from transformer.cli.progress import progress_bar
 from transformer.cli.verbosity import say
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from transformer.sharding.job import Job, ShardOutput
@@ -86,7 +86,8 @@ ShardsOption = Annotated[
     typer.Option(
         min=1,
         max=MAX_SHARDS,
-        help="divide the input into so many parts, which any number of processes on any number of machines share: "
+        metavar="N",
+        help="divide the input into N parts, which any number of processes on any number of machines share: "
         "start the same command in each; --output is then a folder that all see",
     ),
 ]
@@ -187,13 +188,9 @@ def work_in_shards(options: ShardingOptions, source: "Source", folder: Path, com
         _name_rejected(list(job.rejected()), folder, source.unit)
         write = command.write_joined and partial(command.write_joined, job)
         if options.join is not None and job.join(options.join, write):
-            items, parts = _counted(job.n_items, source.unit), _counted(len(job.shards), "parts")
+            items, parts = counted(job.n_items, source.unit.removesuffix("s")), counted(len(job.shards), "part")
             say(f"{items} in {parts} joined to {options.join}")
         return job
-
-
-def _counted(n: int, plural: str) -> str:
-    return f"{n:,} {plural if n != 1 else plural.removesuffix('s')}"
 
 
 def _nothing(shard: "Shard", output: "ShardOutput") -> None:
@@ -204,10 +201,8 @@ def _name_rejected(rejected: list[tuple[int, str]], folder: Path, unit: str) -> 
     for _, reason in rejected[:SHOWN_REJECTS]:
         say(reason)
     if rejected:
-        items = unit.removesuffix("s") if len(rejected) == 1 else unit
-        say(
-            f"{len(rejected):,} {items} could not be done and have no result; {folder}/part-*.rejected.jsonl names them"
-        )
+        items = counted(len(rejected), unit.removesuffix("s"))
+        say(f"{items} could not be done; {folder}/part-*.rejected.jsonl gives the reasons")
 
 
 @contextmanager

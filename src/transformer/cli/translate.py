@@ -45,7 +45,7 @@ from transformer.cli.sharding import ShardingOptions, takes_sharding
 from transformer.cli.terminology import takes_terminology
 from transformer.cli.translate_shards import OutputFormat, ShardedTranslation
 from transformer.cli.verbosity import QuietOption, VerboseOption, prompt_on_terminal, takes_verbosity
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 from transformer.options.search import Search
 from transformer.options.translation import MAX_INPUT_CHARACTERS
 
@@ -303,13 +303,15 @@ def _with_prefixes(
         chunk_prefixes = list(islice(prefixes, len(chunk)))
         if len(chunk_prefixes) < len(chunk):
             raise DataError(
-                f"{path} has {number + len(chunk_prefixes):,} lines, but the input has more; "
+                f"{path} has {counted(number + len(chunk_prefixes), 'line')}, but the input has more; "
                 "give one line per line of the input"
             )
         yield chunk, chunk_prefixes
         number += len(chunk)
     if next(prefixes, None) is not None:
-        raise DataError(f"{path} has more than the {number:,} lines of the input; give one line per line of the input")
+        raise DataError(
+            f"{path} has more lines than the input, which has {number:,}; give one line per line of the input"
+        )
 
 
 def _side_outputs(files: ExitStack, alignment: Path | None, attention: Path | None, task: str) -> "list[SideOutput]":

@@ -19,6 +19,7 @@ from transformer.data.language_pairs import (
     check_validation_files,
 )
 from transformer.data.stages import StageConfig, check_stages
+from transformer.errors import counted
 from transformer.text.lines import COMPRESSIONS
 from transformer.text.trees import SUFFIXES
 
@@ -198,7 +199,8 @@ class DataConfig(TaskConfig):
                 missing = "source" if sides[1] else "target"
                 raise ValueError(f"data.{missing} is missing; give both sides, or a file of both as data.pairs")
             raise ValueError(
-                f"data.source names {sides[0]} files, data.target {sides[1]}; give each source file its translation"
+                f"data.source names {counted(sides[0], 'file')}, data.target {sides[1]}; "
+                "give each source file its translation"
             )
         for source, target in zip(as_list(self.source), as_list(self.target), strict=True):
             if source == target:
@@ -207,7 +209,8 @@ class DataConfig(TaskConfig):
         if not files:
             raise ValueError("data.source is missing; name data.source and data.target, or data.pairs")
         if self.weights is not None and len(self.weights) != files:
-            raise ValueError(f"data.weights has {len(self.weights)} numbers for {files} files; give one for each")
+            numbers = counted(len(self.weights), "number")
+            raise ValueError(f"data.weights has {numbers} for {counted(files, 'file')}; give one for each")
         return self
 
     @model_validator(mode="after")

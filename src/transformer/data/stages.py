@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from transformer.config import Config
+from transformer.errors import counted
 
 GENERAL: Final = "general"
 """Name of the validation text of the whole run where a stage has one of its own; it begins the names of its scores."""
@@ -51,7 +52,8 @@ def check_stages(stages: Sequence[StageConfig], files: int) -> None:
             raise ValueError("data.stages: perplexity is the name of a score; give the stage another")
         if len(stage.weights) != files:
             raise ValueError(
-                f"data.stages: {stage.name} has {len(stage.weights)} weights for {files} files; give one for each"
+                f"data.stages: {stage.name} has {counted(len(stage.weights), 'weight')} for {counted(files, 'file')}; "
+                "give one for each"
             )
         if not any(stage.weights):
             raise ValueError(f"data.stages: {stage.name} has no weight above 0; give one to a file")

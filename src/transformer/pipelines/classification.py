@@ -13,7 +13,7 @@ from torch import Tensor
 
 from transformer.data.images import ImageProcessor
 from transformer.data.labelled import EncodedTexts
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 from transformer.models.bert.model import Bert
 from transformer.models.kinds import EncoderConfig, ImageEncoderConfig, LabellingConfig
 from transformer.models.vit.model import Vit
@@ -258,7 +258,9 @@ class ImageClassifier:
 
 def _describe(pipeline: "TextEncoder | ImageClassifier", size: str) -> str:
     names = pipeline.config.labels
-    labels = f"{len(names)} labels ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
+    labels = (
+        f"{counted(len(names), 'label')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
+    )
     facts = (pipeline.config.family_name, size, labels, pipeline.description)
     return f"<{type(pipeline).__name__}: {', '.join(filter(None, facts))}>"
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from transformer.errors import DataError
+from transformer.errors import DataError, counted
 from transformer.sharding.blocked_gzip import is_blocked, open_blocked, read_blocks
 from transformer.sharding.shards import Progress, Shard, no_progress
 from transformer.text.lines import COMPRESSIONS, bounded_lines, open_bytes
@@ -78,7 +78,8 @@ class TextFiles:
             other_positions, n_others = find_lines(other, lines, done)
             if n_others != n_lines:
                 raise DataError(
-                    f"{path} has {n_lines:,} lines, but {other} has {n_others:,}; give files that agree line by line"
+                    f"{path} has {counted(n_lines, 'line')}, but {other} has {n_others:,}; "
+                    "give files that agree line by line"
                 )
             positions.append(other_positions)
         ends = [*lines, n_lines][1:]

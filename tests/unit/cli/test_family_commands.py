@@ -239,7 +239,7 @@ def test_texts_are_embedded_classified_and_filled(models: dict[str, Path], tmp_p
     source, out = write_lines(tmp_path / "lines", lines), tmp_path / "v.npy"
     result = run("embed", models["bert"], "--input", source, "--output", out)
     assert result.returncode == 0, result.stderr
-    assert "1 texts exceed the model's 24 tokens" in result.stderr
+    assert "1 text truncated to the model's 24 tokens" in result.stderr
     vectors = np.load(out, allow_pickle=False)
     encoder = load(models["bert"], precision="bf16" if instruction_set() in ("amx", "avx512") else "float32")
     np.testing.assert_allclose(vectors[[3, 0]], encoder.embed(["hgf", "abc"]), atol=1e-5)

@@ -163,7 +163,7 @@ def test_documents_are_divided_by_file(
     (folder / "bad.json").write_text("{")
     (folder / "z.md").write_text("hg\n")
     arguments = ["translate", paths["translator"], "--input", tmp_path / "in"]
-    with pytest.raises(DataError, match="1 of 5 documents were left out"):
+    with pytest.raises(DataError, match="left out 1 of 5 documents"):
         call(*arguments, "--output", tmp_path / "whole")
     last = capsys.readouterr().err.splitlines()[-1]
     for shards in (2, 20):

@@ -62,7 +62,7 @@ def test_a_folder_is_translated_file_by_file(tiny_run: Path, tmp_path: Path, po:
     result = run("translate", tiny_run, "--input", folder, "--output", out)
     assert result.returncode == 2
     assert f"left out: {folder / 'bad.po'}, line 1:" in result.stderr
-    assert "error: 1 of 2 documents were left out" in result.stderr
+    assert "error: left out 1 of 2 documents" in result.stderr
     assert [path.relative_to(out).as_posix() for path in out.rglob("*.*")] == ["sub/app.po"]
     (folder / "bad.po").unlink()
     assert run("translate", tiny_run, "--input", folder, "--output", out).returncode == 0

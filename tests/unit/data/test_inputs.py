@@ -314,7 +314,7 @@ def test_a_file_without_a_pair_is_refused(tmp_path: Path, name: str) -> None:
             {"source": ["a", "b"], "target": ["c"]},
             "data.source names 2 files, data.target 1; give each source file its translation",
         ),
-        ({"pairs": "x.tsv", "weights": [1, 2]}, "data.weights has 2 numbers for 1 files; give one for each"),
+        ({"pairs": "x.tsv", "weights": [1, 2]}, "data.weights has 2 numbers for 1 file; give one for each"),
         ({"pairs": "x.tsv", "weights": [0]}, "greater than 0"),
         ({"pairs": "x.doc.gz"}, r"data.pairs='x.doc.gz' ends in none of .tsv, .jsonl, .parquet, .tmx"),
         ({"pairs": "x.tmx.zst"}, r"data.languages is missing, which x.tmx.zst needs"),

@@ -20,7 +20,7 @@ def data_of(*stages: dict[str, Any], **keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("stages", "message"),
     [
-        ([{**FIRST, "weights": [1]}, LAST], "first has 1 weights for 2 files; give one for each"),
+        ([{**FIRST, "weights": [1]}, LAST], "first has 1 weight for 2 files; give one for each"),
         ([{**FIRST, "weights": [0, 0]}, LAST], "first has no weight above 0"),
         ([{**FIRST, "name": "last"}, LAST], "last is the name of two stages"),
         ([{"name": "first", "weights": [1, 0]}, LAST], "first has no length; give share or steps"),

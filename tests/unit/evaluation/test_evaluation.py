@@ -264,7 +264,7 @@ def test_what_means_nothing_is_refused(tiny_run: Path, tmp_path: Path) -> None:
         ),
         (
             ["--translations", short, "--reference", reference],
-            "has 1 lines, but the test set has 2; give one translation per line",
+            "has 1 line, but the test set has 2; give one translation per line",
         ),
         (
             [tiny_run, tiny_run, "--source", reference, "--reference", reference, "--output", tmp_path / "o"],

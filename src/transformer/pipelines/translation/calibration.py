@@ -57,7 +57,7 @@ def calibrate_folder(
         OutputError: The folder cannot be written.
     """
     if len(pairs) < MIN_LINES:
-        raise DataError(f"{len(pairs):,} lines are too few to calibrate with; give {MIN_LINES} or more")
+        raise DataError(f"too few lines to calibrate with: {len(pairs):,}; give {MIN_LINES} or more")
     bundle = load_bundle(path, dequantize=True)
     if bundle.folder is None:
         raise ValueError("a loaded bundle has a folder")

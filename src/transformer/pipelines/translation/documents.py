@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from transformer.documents.codes import MAX_CODES
 from transformer.documents.document import KEPT, Document, Mark, Outcome, Segment, Writing
 from transformer.documents.formats import Format, read_document
-from transformer.errors import DataError
+from transformer.errors import DataError, counted
 from transformer.pipelines.translation.flag_summary import UNSURE_NOTE
 from transformer.pipelines.translation.results import UNSURE, Translation
 from transformer.pipelines.translation.terminology import Terminology
@@ -144,7 +144,7 @@ class DocumentReport:
     def __str__(self) -> str:
         """Returns the counts on one line."""
         n_segments = self.translated + self.refused + self.kept
-        segments = f"{n_segments:,} segment{'s' * (n_segments != 1)}"
+        segments = counted(n_segments, "segment")
         translated = f"{self.translated:,} translated ({self.unsure:,} unsure)"
         return f"{segments}: {translated}, {self.refused:,} left untranslated, {self.kept:,} kept"
 

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
 from transformer.decoding import Tokens
-from transformer.errors import ConfigError, DataError
+from transformer.errors import ConfigError, DataError, counted
 from transformer.pipelines.translation.config import TranslatorConfig
 from transformer.pipelines.translation.directions import check_target_language
 from transformer.pipelines.translation.inline_tags import TagFreeLine
@@ -153,7 +153,9 @@ class Segmenter:
         """
         check_target_language(self.config, self.tokenizers)
         if prefixes is not None and len(prefixes) != len(lines):
-            raise DataError(f"{len(lines):,} lines, but {len(prefixes):,} prefixes; give one prefix per line")
+            raise DataError(
+                f"{counted(len(lines), 'line')}, but prefixes for {len(prefixes):,}; give one prefix per line"
+            )
         starts = [""] * len(lines) if prefixes is None else prefixes
         read = [self._read(line, start, attempt) for line, start in zip(lines, starts, strict=True)]
         texts = ["" if line.is_copied or not line.seen.strip() else self.config.task + line.seen for line in read]

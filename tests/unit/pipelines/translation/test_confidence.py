@@ -226,5 +226,5 @@ def test_unsure_translations_are_counted_in_evaluations(tiny_run: Path, tmp_path
 
 def test_too_few_lines(tiny_run: Path) -> None:
     """Catches a fit to a handful of lines, which would be trusted."""
-    with pytest.raises(DataError, match="99 lines are too few"):
+    with pytest.raises(DataError, match="too few lines to calibrate with: 99"):
         calibrate_folder(tiny_run, [("one", "1")] * 99)

@@ -90,7 +90,7 @@ def test_a_prefix_begins_the_first_segment_alone() -> None:
     assert short.segments[0].prefix == ()
     first = long.segments[0]
     assert first.limit == len(first.tokens) + len(first.prefix) + EXTRA_TOKENS
-    with pytest.raises(DataError, match="2 lines, but 1 prefixes; give one prefix per line"):
+    with pytest.raises(DataError, match="2 lines, but prefixes for 1; give one prefix per line"):
         segmenter().segment(lines, ["1"])
 
 

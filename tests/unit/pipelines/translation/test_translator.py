@@ -155,7 +155,7 @@ def test_prefixes_are_kept_line_by_line(tiny_run: Path) -> None:
     texts = [translation.text for translation in translator.translations(lines, prefixes=prefixes)]
     assert [text[: len(prefix)] for text, prefix in zip(texts, prefixes, strict=True)] == prefixes
     assert texts[1] == translator.translate(["three"])[0]
-    with pytest.raises(DataError, match="3 lines, but 1 prefixes; give one prefix per line"):
+    with pytest.raises(DataError, match="3 lines, but prefixes for 1; give one prefix per line"):
         translator.translations(lines, prefixes=["9"])
 
 
