@@ -21,7 +21,7 @@ SCRIPTS = {
         "gpu-2.json",
         {
             "base, Adam", "base, attention without padding", "base, batches that fill the memory, ours",
-            "base, batches that fill the memory, transformers",
+            "base, batches that fill the memory, transformers", "padding",
         },
     ),
     "whole_run.py": (
