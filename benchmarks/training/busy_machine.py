@@ -1,12 +1,13 @@
 """Training speed beside other processes that compute: the share of the speed alone that is left.
 
 The threads of a matrix product wait for one another. While they wait they spin, which is fastest on an idle machine;
-but a thread that spins holds a core that the one it waits for may need. `GOMP_SPINCOUNT` is the number of rounds after
-which a waiting thread of GNU OpenMP, which PyTorch uses, goes to sleep. Each setting is timed alone and beside 1, 2 and
-4 processes that count, in turn, on `tiny` of `throughput.py` in bf16.
+but a thread that spins holds a core that the one it waits for may need. And a thread that wakes may be put on the core
+of the other one, so that both share it. `GOMP_SPINCOUNT` is the number of rounds after which a waiting thread of GNU
+OpenMP, which PyTorch uses, goes to sleep, and `OMP_PROC_BIND=true` keeps each thread on a core of its own. Each setting
+is timed alone and beside 1, 2 and 4 processes that count, in turn, on `tiny` of `throughput.py` in bf16.
 
-Usage: python benchmarks/training/busy_machine.py [--spin-counts default,1000,10000] [--busy 0,1,2,4] [--rounds 3]
-       [--engines ours-bf16] [--out FILE]
+Usage: python benchmarks/training/busy_machine.py [--busy 0,1,2,4] [--rounds 3] [--engines ours-bf16] [--out FILE]
+       [--settings default GOMP_SPINCOUNT=1000 OMP_PROC_BIND=true GOMP_SPINCOUNT=1000,OMP_PROC_BIND=true]
 """
 
 import argparse
@@ -27,8 +28,9 @@ import torch
 from jobs import SHAPES, Runner, make_job, multi30k, named
 from report import command_line, hardware, spread
 
-SPIN_COUNT = "GOMP_SPINCOUNT"
+VARIABLES = ("GOMP_SPINCOUNT", "OMP_PROC_BIND", "OMP_WAIT_POLICY")
 DEFAULT = "default"
+SETTINGS = (DEFAULT, "GOMP_SPINCOUNT=1000", "OMP_PROC_BIND=true", "GOMP_SPINCOUNT=1000,OMP_PROC_BIND=true")
 SHAPE = replace(SHAPES["tiny"], steps=60)
 
 
@@ -45,23 +47,23 @@ def busy_processes(n: int) -> Generator[None]:
 
 
 @contextmanager
-def spin_count(value: str) -> Generator[None]:
-    """Sets the variable for processes that are started meanwhile."""
-    before = os.environ.pop(SPIN_COUNT, None)
-    if value != DEFAULT:
-        os.environ[SPIN_COUNT] = value
+def environment(setting: str) -> Generator[None]:
+    """Sets variables, as in "A=1,B=2" or "default" for none, for processes that are started meanwhile."""
+    before = {name: os.environ.pop(name, None) for name in VARIABLES}
+    os.environ.update(part.split("=", 1) for part in setting.split(",") if setting != DEFAULT)
     try:
         yield
     finally:
-        os.environ.pop(SPIN_COUNT, None)
-        if before is not None:
-            os.environ[SPIN_COUNT] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def main() -> None:
     """Measures all settings and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--spin-counts", default=f"{DEFAULT},1000,10000", help="values, with commas")
+    parser.add_argument("--settings", nargs="+", default=SETTINGS, help="variables, with commas")
     parser.add_argument("--busy", default="0,1,2,4", help="numbers of busy processes, with commas")
     parser.add_argument("--engines", default="ours-bf16", help="names as in throughput.py, with commas")
     parser.add_argument("--peers", type=Path, default=Path(".peers"), help="the folder that setup.sh made")
@@ -69,35 +71,32 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     settings = [
-        (engine, spins, int(busy))
+        (engine, setting, int(busy))
         for engine in arguments.engines.split(",")
-        for spins in arguments.spin_counts.split(",")
+        for setting in arguments.settings
         for busy in arguments.busy.split(",")
     ]
     batches, vocabulary = multi30k(10_000, SHAPE.warm_steps + SHAPE.steps)
-    rates: dict[tuple[str, str, int], list[float]] = {setting: [] for setting in settings}
+    rates: dict[tuple[str, str, int], list[float]] = {key: [] for key in settings}
     with tempfile.TemporaryDirectory() as folder:
         job = make_job(SHAPE, batches, vocabulary, Path(folder)) | {"threads": 2, "device": "cpu"}
         python = {"transformers": str(arguments.peers / "transformers/bin/python")}
         runner = Runner(job, Path(folder), python)
         for number in range(arguments.rounds):
-            for setting in settings:
-                engine, spins, busy = setting
-                with spin_count(spins), busy_processes(busy):
+            for key in settings:
+                engine, setting, busy = key
+                with environment(setting), busy_processes(busy):
                     (timing,) = runner.timed([named(engine)], number + 1)
                 if "error" in timing:
                     raise SystemExit(f"{engine}: {timing['error']}")
-                rates[setting].append(timing["target_tokens_per_second"])
-                print(
-                    f"round {number + 1}: {engine}, spins {spins}, {busy} busy: {rates[setting][-1]:,.0f}", flush=True
-                )
+                rates[key].append(timing["target_tokens_per_second"])
+                print(f"round {number + 1}: {engine}, {setting}, {busy} busy: {rates[key][-1]:,.0f}", flush=True)
     figures: list[dict[str, Any]] = []
-    for setting, values in rates.items():
-        engine, spins, busy = setting
-        alone = rates.get((engine, spins, 0))
+    for (engine, setting, busy), values in rates.items():
+        alone = rates.get((engine, setting, 0))
         share = statistics.median(values) / statistics.median(alone) if alone else None
         figures.append({
-            "engine": engine, "spin_count": spins, "busy": busy, "target_tokens_per_second": spread(values),
+            "engine": engine, "setting": setting, "busy": busy, "target_tokens_per_second": spread(values),
             "share_of_alone": share,
         })  # fmt: skip
         print(json.dumps(figures[-1]))
