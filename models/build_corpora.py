@@ -4,7 +4,7 @@
 
 It writes pairs of files, one sentence per line: for each direction `dictionary` (words and phrases of the Ding
 dictionary) and `examples` (its sentences), each text with its first translation; `messages` (of programs), `documents`
-(help of programs), `phrases` (everyday phrases), and `software-test` and `software-valid`, messages of packages that
+(help of programs), `phrases` (everyday phrases), `introductions` (sentences with given names), and `software-test` and `software-valid`, messages of packages that
 are held out. `sources.tsv` lists every package with its licence and number of messages. Equal packages give
 equal files.
 """
@@ -22,9 +22,11 @@ from corpora.dictionary import read_dictionary
 from corpora.documents import pairs_by_id, pairs_by_structure
 from corpora.messages import HIDDEN_SHARE, hide_placeholders, read_catalogues
 from corpora.pairs import Corpus, TextPair, without_repetitions
+from transformer.data.augment.names import GIVEN_NAMES
 
 PACKAGES: Final = Path(__file__).parent / "corpora" / "packages.txt"
 PHRASES: Final = Path(__file__).with_name("phrases.tsv")
+INTRODUCTIONS: Final = Path(__file__).with_name("introductions.tsv")
 SEED: Final = 1
 TEST_PAIRS: Final = 2000
 TEST_WORDS: Final = 3
@@ -119,14 +121,26 @@ def read_documents(packages: Mapping[str, Path]) -> Corpus:
 
 
 def read_phrases(path: Path) -> list[TextPair]:
-    """Returns the phrases of a table with English and German; comments begin with `#`.
+    """Returns the phrases of a table with English and German.
 
     A phrase without final punctuation is returned with a full stop and with an exclamation mark too.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pairs = [TextPair(*line.split("\t")) for line in lines if not line.startswith("#")]
+    pairs = _table(path)
     ended = [pair for pair in pairs if pair.english[-1].isalpha() and pair.german[-1].isalpha()]
     return pairs + [TextPair(pair.english + mark, pair.german + mark) for mark in ".!" for pair in ended]
+
+
+def read_introductions(path: Path) -> list[TextPair]:
+    """Returns each sentence of a table with each of the usual given names in place of `{}`."""
+    return [
+        TextPair(pair.english.format(name), pair.german.format(name)) for name in GIVEN_NAMES for pair in _table(path)
+    ]
+
+
+def _table(path: Path) -> list[TextPair]:
+    """Reads a table with English and German, in which comments begin with `#`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [TextPair(*line.split("\t")) for line in lines if not line.startswith("#")]
 
 
 def write(folder: Path, name: str, pairs: list[TextPair]) -> None:
@@ -167,7 +181,7 @@ def build(output: Path, cache: Path) -> None:
         entries = list(without_repetitions(dictionary.pairs, set(), side))
         kept[f"examples-{direction}"] = [pair for pair in entries if pair.english.endswith(SENTENCE_END)]
         kept[f"dictionary-{direction}"] = [pair for pair in entries if not pair.english.endswith(SENTENCE_END)]
-    kept["phrases"] = read_phrases(PHRASES)
+    kept["phrases"], kept["introductions"] = read_phrases(PHRASES), read_introductions(INTRODUCTIONS)
     held_out = [pair for pair in without_repetitions(test.pairs, seen) if len(pair.english.split()) >= TEST_WORDS]
     rng.shuffle(held_out)
     kept["software-test"], kept["software-valid"] = held_out[:TEST_PAIRS], held_out[TEST_PAIRS : 2 * TEST_PAIRS]

@@ -67,6 +67,7 @@ SOURCES: Final = {
     "examples": ("example sentences of the dictionary [Ding](https://www-user.tu-chemnitz.de/~fri/ding/)", "GPL-2+"),
     "dictionary": ("words and phrases of the dictionary Ding", "GPL-2+"),
     "phrases": ("everyday phrases, written for this project", "MIT"),
+    "introductions": ("sentences with given names, written for this project", "MIT"),
     "messages": ("messages of programs", "GPL and LGPL in several versions, MPL-2.0"),
     "documents": ("help of LibreOffice, GIMP, GNOME and Debian", "MPL-2.0, GFDL-1.2+, CC BY-SA 3.0, GPL-2+"),
 }
