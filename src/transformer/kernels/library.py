@@ -16,7 +16,7 @@ from transformer.errors import ConfigError
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_int, ctypes.c_float
 SEED = ctypes.c_uint64
-VERSION: Final = 25
+VERSION: Final = 26
 SIGNATURES: Final = {
     "transformer_packed_linear": (POINTER, POINTER, LONG, POINTER, INT),
     "transformer_packed_linear_bf16": (POINTER, POINTER, INT, LONG, POINTER, INT, INT),
@@ -45,6 +45,7 @@ SIGNATURES: Final = {
     "transformer_beam_search_end": (POINTER,),
     "transformer_add_norm": (POINTER, POINTER, POINTER, POINTER, FLOAT, LONG, LONG, POINTER, INT),
     "transformer_log_softmax_topk": (POINTER, LONG, LONG, LONG, POINTER, POINTER, POINTER, INT),
+    "transformer_set_thread_affinity": (POINTER, LONG, INT),
 }  # fmt: skip
 ENVIRONMENT_VARIABLE: Final = "TRANSFORMER_KERNELS"
 """Environment variable that selects the kernels: `off` uses PyTorch alone, an instruction set only its kernels."""

@@ -6,13 +6,19 @@ is tried beforehand.
 """
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from ctypes import CDLL
 from functools import cache
 from threading import Event, Thread
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transformer.errors import ConfigError
+from transformer.kernels.library import library
 
 SPARE_THREADS: Final = min(2 * (os.cpu_count() or 1), 64) + 4
 """Threads that a command needs besides those of torch: for tokenizers, for files, and for reading ahead."""
@@ -59,6 +65,40 @@ def set_threads(threads: int, key: str) -> None:
         )
     _check_threads(threads, key)
     torch.set_num_threads(threads)
+
+
+@contextmanager
+def own_cores() -> Generator[None]:
+    """Keeps each of torch's threads on a core of its own while work is done that all of them share.
+
+    On a busy machine, Linux may leave two threads on the same core for seconds. They wait for each other at the end of
+    each matrix product, so that the work takes twice as long as beside other processes on a core each. Afterwards the
+    threads may run on all cores again, as threads and processes that are started inherit the cores of the calling one.
+
+    Nothing changes if torch has another number of threads than there are cores for this process, as other processes
+    then probably use the rest, and nothing without the compiled kernels or outside of Linux.
+    """
+    compiled, threads = library(), torch.get_num_threads()
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    if compiled is None or threads < 2 or threads != len(cores):
+        yield
+        return
+    all_cores = np.zeros(64 * (max(cores) // 64 + 1), np.uint8)  # Linux takes whole words of 64 cores
+    all_cores[[*cores]] = 1
+    masks = np.zeros((threads, len(all_cores)), np.uint8)
+    first = os.getpid()  # so that not all programs have their calling thread, which does most, on the same core
+    masks[np.arange(threads), np.roll(sorted(cores), first)] = 1
+    _set_cores(compiled, masks)
+    try:
+        yield
+    finally:
+        _set_cores(compiled, np.tile(all_cores, (threads, 1)))
+
+
+def _set_cores(compiled: CDLL, allowed: NDArray[np.uint8]) -> None:
+    """Sets the cores on which each thread may run: `allowed` has a row for each thread and a column for each core."""
+    masks = np.packbits(allowed, axis=1, bitorder="little")
+    compiled.transformer_set_thread_affinity(masks.ctypes.data, masks.shape[1], len(masks))
 
 
 def check_gpu() -> None:

@@ -15,6 +15,7 @@ from transformer.errors import NonFiniteError
 from transformer.interfaces import Batch
 from transformer.kernels.elementwise import sum_of_squares
 from transformer.kernels.gemm import supports_tensors
+from transformer.runtime.threads import own_cores
 from transformer.training.backend import CPU_FLOAT32, Backend
 from transformer.training.distributed.data_parallel import full_tensor, is_sharded, local_tensor, no_gradient_sync
 from transformer.training.distributed.process_group import SINGLE_PROCESS, DistributedContext
@@ -76,6 +77,7 @@ class StepResult:
     blocks: dict[str, BlockStats] = field(default_factory=dict)
 
 
+@own_cores()
 def train_step(
     state: TrainingState,
     micro_batches: Sequence[Batch],

@@ -1,12 +1,14 @@
-"""Threads of torch in forked processes."""
+"""Threads of torch: their cores, and their number in forked processes."""
 
 import os
+from pathlib import Path
 from threading import Thread, active_count
 
 import pytest
 import torch
 
 from transformer.errors import ConfigError
+from transformer.kernels.library import library
 from transformer.runtime import threads
 
 
@@ -53,6 +55,43 @@ def test_threads_are_set_but_refused_in_a_forked_process(monkeypatch: pytest.Mon
     assert chosen == [2, 1, 1]
     with pytest.raises(ConfigError, match=r"training.threads=2 does not work in a process forked from"):
         threads.set_threads(2, "training.threads")
+
+
+def allowed_cores() -> list[str]:
+    """Returns the cores of each thread of this process, as Linux reports them."""
+    statuses = [(task / "status").read_text() for task in Path("/proc/self/task").iterdir()]
+    return [line.split()[1] for text in statuses for line in text.splitlines() if line.startswith("Cpus_allowed_list")]
+
+
+@pytest.mark.skipif(library() is None, reason="the kernels are off")
+def test_threads_of_an_update_have_a_core_each_and_are_free_afterwards() -> None:
+    """Catches threads that share a core, those that keep it, and threads that are started in between and inherit it."""
+    cores, before = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    free = allowed_cores()
+    torch.set_num_threads(len(cores))
+    try:
+        with threads.own_cores():
+            bound = allowed_cores()
+            assert len(os.sched_getaffinity(0)) == 1
+        assert os.sched_getaffinity(0) == set(cores)
+        assert {str(core) for core in cores} <= set(bound)
+        assert set(allowed_cores()) == set(free)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system does not let a thread choose its cores")
+def test_threads_that_leave_cores_to_others_are_not_bound() -> None:
+    """Catches two programs of one thread each that are both kept on the first core."""
+    cores, before = os.sched_getaffinity(0), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threads.own_cores():
+            assert os.sched_getaffinity(0) == cores
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_threads_that_cannot_be_started_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

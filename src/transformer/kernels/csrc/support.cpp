@@ -15,7 +15,7 @@ bool amx_enabled = false;
 }  // namespace transformer
 
 // Version of the function signatures; `VERSION` in library.py must be equal.
-extern "C" int transformer_kernels_version() { return 25; }
+extern "C" int transformer_kernels_version() { return 26; }
 
 // Enables AMX tiles for products. Returns 0, or the reason why they are unavailable: 1, the processor has none; 2, the
 // compiler did not support them; 3, Linux denied the process the 8 KiB of state per thread.
