@@ -4,9 +4,9 @@
 
 It writes pairs of files, one sentence per line: for each direction `dictionary` (words and phrases of the Ding
 dictionary) and `examples` (its sentences), each text with its first translation; `messages` (of programs), `documents`
-(help of programs), `phrases` (everyday phrases), `introductions` (sentences with given names), and `software-test` and `software-valid`, messages of packages that
-are held out. `sources.tsv` lists every package with its licence and number of messages. Equal packages give
-equal files.
+(help of programs), `phrases` (everyday phrases), `introductions` (sentences with given names), and `software-test` and
+`software-valid`, messages of packages that are held out. `sources.tsv` lists every package with its licence and number
+of messages. Equal packages give equal files.
 """
 
 import argparse
