@@ -214,12 +214,17 @@ def _joined(file: TextFile, pieces: Sequence[Piece]) -> list[Piece]:
     joined: list[Piece] = []
     for piece in pieces:
         joined.append(piece)
-        start, text, end = joined[-3:] if len(joined) >= 3 else [piece] * 3
-        is_pair = start.kind == "start" and text.kind == "text" and end.kind == "end" and start.pair == end.pair
-        if is_pair and COPIED.fullmatch(file.text, text.start, text.end):
-            alone = [part for member in (start, text, end) for part in member.parts_alone()]
-            is_as_written = start.alone is None and end.alone is None
-            joined[-3:] = [Piece(start.start, end.end, "empty", alone=None if is_as_written else alone)]
+        if piece.kind != "end":
+            continue
+        first = len(joined) - 2
+        while first >= 0 and joined[first].kind in ("text", "hidden"):
+            first -= 1
+        members = joined[max(first, 0) :]
+        text = "".join(file.text[member.start : member.end] for member in members if member.kind == "text")
+        if (members[0].kind, members[0].pair) == ("start", piece.pair) and COPIED.fullmatch(text):
+            alone = [part for member in members for part in member.parts_alone()]
+            is_as_written = all(member.alone is None for member in members)
+            joined[first:] = [Piece(members[0].start, piece.end, "empty", alone=None if is_as_written else alone)]
     return joined if any(piece.kind == "text" for piece in joined) else [*pieces]
 
 

@@ -74,6 +74,20 @@ def test_formats_and_links_may_move() -> None:
     )
 
 
+def test_a_number_in_several_runs_is_one_code() -> None:
+    """Catches the number of a note that a model has to spell where its brackets are runs of their own."""
+    number = run("\u300c", BOLD) + run("12", BOLD) + run("\u300d", BOLD)
+    content = docx(f"<w:p>{run('Note ')}{number}</w:p>")
+    assert texts(content) == ["Note <x0/>"]
+    kept = translated(content, "docx", lambda line: "Notiz <x0/>")[0]
+    assert docx_body(kept) == docx_body(content).replace("Note", "Notiz")
+    out, _ = translated(content, "docx", lambda line: "<x0/> ist eine Notiz")
+    body = docx_body(out)
+    expat.ParserCreate().Parse(f"<x xmlns:w='w' xmlns:r='r'>{body}</x>", True)
+    assert number in body
+    assert texts(out) == ["<x0/> ist eine Notiz"]
+
+
 def test_bookmarks_stay_once() -> None:
     content = docx(f"<w:p>{run('One two ')}<w:bookmarkStart w:id='1'/>{run('three')}<w:bookmarkEnd w:id='1'/></w:p>")
     out, _ = translated(content, "docx", lambda line: "Eins zwei drei und vier")
