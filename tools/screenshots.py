@@ -28,7 +28,7 @@ NOTICE = """<!DOCTYPE html>
 <p>The museum is <b>open every day</b>. The old town is <i>very beautiful</i>.</p>
 <table><tr><th>Day</th><th>Opens</th></tr><tr><td>Monday</td><td>9:30</td></tr><tr><td>Sunday</td><td>11:00</td></tr>
 </table>
-<p>Buy the <a href="tickets.html">tickets</a> at the station.</p>
+<p>The <a href="tickets.html">tickets</a> are cheap.</p>
 <ul><li>Dogs are not allowed.</li><li>Please do not touch the pictures.</li></ul>
 """
 """A page with a table, a list, a link and words in bold and italics."""
