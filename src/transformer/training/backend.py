@@ -36,6 +36,15 @@ class Backend:
     is_compiled: bool = False
     quantized_from: int | None = None
 
+    @property
+    def keeps_cores(self) -> bool:
+        """Whether the threads of an update may be bound to cores.
+
+        For a GPU and for `torch.compile`, the first update starts further threads and processes, which would keep the
+        core of the main thread from then on.
+        """
+        return self.device.type == "cpu" and not self.is_compiled
+
     @contextmanager
     def compute_context(self, step: int | None = None) -> Generator[None]:
         """Enters the context of a forward pass: autocast to the precision and, on a CPU, the compiled kernels.

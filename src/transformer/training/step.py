@@ -77,7 +77,6 @@ class StepResult:
     blocks: dict[str, BlockStats] = field(default_factory=dict)
 
 
-@own_cores()
 def train_step(
     state: TrainingState,
     micro_batches: Sequence[Batch],
@@ -111,7 +110,20 @@ def train_step(
     count = int(state.context.all_reduce_sum(sum(batch.scored_tokens for batch in counted))[0])
     if not count:
         return None
-    sums = state.context.all_reduce_tensor(_backward(state, micro_batches, len(counted), count))
+    with own_cores() if state.backend.keeps_cores else nullcontext():
+        return _update_parameters(state, micro_batches, learning_rate, clip_norm, len(counted), count)
+
+
+def _update_parameters(
+    state: TrainingState,
+    micro_batches: Sequence[Batch],
+    learning_rate: float,
+    clip_norm: float,
+    n_counted: int,
+    count: int,
+) -> StepResult:
+    """Updates the parameters once; `count` tokens are scored in the first `n_counted` micro-batches of all ranks."""
+    sums = state.context.all_reduce_tensor(_backward(state, micro_batches, n_counted, count))
     for parameter, rows in state.kept_rows.items():
         if parameter.grad is not None:
             parameter.grad[rows] = 0

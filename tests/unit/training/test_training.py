@@ -24,6 +24,7 @@ from substitution import substitute
 from transformer.data.batch import PairBatch
 from transformer.errors import ConfigError, NonFiniteError, TrainingError
 from transformer.interfaces import LossSum
+from transformer.kernels.library import library
 from transformer.pipelines.translation.results import EMPTY_ALTERNATIVE, Translation
 from transformer.pipelines.translation.translator import Translator
 from transformer.run.recipe import parse_recipe
@@ -198,6 +199,23 @@ def test_objective_scores_what_is_not_padding() -> None:
 
 def state_of(objective: nn.Module, seed: int = 1) -> TrainingState:
     return TrainingState(objective, make_optimizer(objective), step=0, seed=seed)
+
+
+@pytest.mark.skipif(library() is None or len(os.sched_getaffinity(0)) < 2, reason="needs the kernels and two cores")
+@pytest.mark.parametrize(("is_compiled", "n_cores"), [(False, 1), (True, len(os.sched_getaffinity(0)))])
+def test_the_main_thread_keeps_a_core_in_an_update_alone(is_compiled: bool, n_cores: int) -> None:
+    """Catches updates that are not bound, cores that are kept, and threads of a compiler that inherit one core."""
+    state, seen = state_of(tiny_objective()), list[int]()
+    state.backend = replace(state.backend, is_compiled=is_compiled)
+    state.objective.register_forward_hook(lambda *_: seen.append(len(os.sched_getaffinity(0))))
+    threads, free = torch.get_num_threads(), os.sched_getaffinity(0)
+    torch.set_num_threads(len(free))
+    try:
+        train_step(state, [pair_rows([(3, 9)])], 0.01, clip_norm=0.0)
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [n_cores]
+    assert os.sched_getaffinity(0) == free
 
 
 def test_accumulation_gives_the_same_update() -> None:
