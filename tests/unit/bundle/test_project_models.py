@@ -24,6 +24,10 @@ GREETINGS = {
     "de-en": ["Nein.", "Auf Wiedersehen!", "Guten Morgen."],
     "en-de": ["Hello.", "Yes.", "Goodbye!", "How are you?"],
 }
+INTRODUCTIONS = {
+    "de-en": ("Ich heiße Anna.", "My name is Anna."),
+    "en-de": ("My name is Anna.", "Mein Name ist Anna."),
+}
 ODD = ["", "Tom", "12.5.2024", "https://example.com/q?x=1&y=2", "anna@example.com", "😀", "...", "a", "NASA", "Haus"]
 
 
@@ -63,6 +67,8 @@ def test_model_translates_and_keeps_odd_lines(package: Path) -> None:
     translator = transformer.load(bundle(package))
     question, answer = QUESTIONS[package.name]
     assert translator(question) == answer
+    introduction, answer = INTRODUCTIONS[package.name]
+    assert translator(introduction) == answer
     for source, text in zip(GREETINGS[package.name], translator(GREETINGS[package.name]), strict=True):
         assert text.rstrip(".!?") in phrases(package, source)
     for source, result in zip(ODD, translator.translations(ODD), strict=True):

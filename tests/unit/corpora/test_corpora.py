@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from build_corpora import read_introductions
 from corpora.debian import is_allowed, stated_license
 from corpora.dictionary import read_dictionary
 from corpora.documents import pairs_by_id, pairs_by_structure, read_blocks
@@ -152,3 +153,12 @@ def test_a_package_whose_documents_are_a_link_has_the_licence_of_the_other(tmp_p
     (tmp_path / "app-de/usr/share/doc/app-de").symlink_to("app-common")
     assert stated_license(tmp_path / "app-de") == "GFDL-1.2+"
     assert is_allowed("GFDL-1.2+")
+
+
+def test_introductions_name_everybody_on_both_sides(tmp_path: Path) -> None:
+    """Catches a name on one side alone, comments as sentences, and sentences without a name."""
+    path = tmp_path / "introductions.tsv"
+    path.write_text("# {}\tcomment\nI am {}.\tIch bin {}.\nWho is {}?\tWer ist {}?\n", encoding="utf-8")
+    pairs = read_introductions(path)
+    assert {TextPair("I am Anna.", "Ich bin Anna."), TextPair("Who is Tom?", "Wer ist Tom?")} <= {*pairs}
+    assert len({*pairs}) == len(pairs) == 2 * len({pair.english.split()[-1] for pair in pairs[::2]})
