@@ -1,4 +1,4 @@
-"""Translates 240 lines with placeholders, tags, addresses and marks each way, and counts what became of them.
+"""Translates 280 lines with placeholders, tags, addresses and marks each way, and counts what became of them.
 
 A line is kept if its translation has each span once and as it was, noted if a note names one that it has not, and
 silent otherwise. It is stray if, beside its spans, its translation has a sign or a digit of such spans, or a name that
@@ -25,7 +25,7 @@ from transformer.pipelines.translation.translator import Translator
 from transformer.runtime.machine import machine
 from transformer.text.substitution import NAMES
 
-LINES = 240
+LINES = 280
 ROUNDS = 3
 LANGUAGES = ("en", "de")
 Pair = tuple[str, str]
@@ -80,6 +80,8 @@ KINDS: dict[str, tuple[list[Pair], list[str]]] = {
     "printf": (SENTENCES, ["%s", "%1$s", "%(name)s", "%1"]),
     "braces": (SENTENCES, ["{name}", "{{user}}", "${path}", "{0}"]),
     "addresses": (SENTENCES, ["https://example.com/a?b=1", "me@example.org", "/etc/hosts", "C:\\Temp\\a.txt"]),
+    "files": (SENTENCES, ["report_2024.pdf", "src/main.py", "README.md", "photo.jpg"]),
+    "identifiers": (SENTENCES, ["max_length", "DEBUG_MODE", "get_name()", "--no-edit"]),
     "names": (SENTENCES, ["@anna", "#summer", "@the_cat", "#Paris2024"]),
     "counts": (COUNTS, ["%d", "%(count)d", "{n}", "%1$d"]),
     "tags": (MARKED, ["<b>|</b>", '<a href="%s">|</a>', '<g id="1">|</g>']),

@@ -33,8 +33,8 @@ def terminology_of(
     protect: Annotated[
         str,
         typer.Option(
-            help="spans to keep unchanged: any of urls,tags,entities,placeholders,escapes,accelerators,mentions,emoji,"
-            "numbers, or all, or none; default: all but numbers"
+            help="spans to keep unchanged: any of urls,tags,entities,placeholders,identifiers,escapes,accelerators,"
+            "mentions,emoji,numbers, or all, or none; default: all but numbers"
         ),
     ] = "",
 ) -> TerminologyOptions:

@@ -29,6 +29,16 @@ _PATH: Final = (
     rf"(?<![\w\\/.:<>])(?:(?:~|\.{{1,2}})(?:/{_FILE})+|/{_FILE}(?:/{_FILE})+)/?(?![\w/>])"
     r"|(?<!\w)(?:[A-Za-z]:\\|\\\\\w)[^\s<>\"|?*,;]*[^\s<>\"|?*.,;:!)]"
 )
+_EXTENSIONS: Final = (
+    "html?|xml|xsl|css|scss|md|rst|txt|log|tex|pdf|docx?|xlsx?|pptx?|odt|ods|odp|rtf|csv|tsv|json|ya?ml|toml|ini|cfg|conf"
+    "|env|lock|po|pot|srt|vtt|py|pyc|ipynb|js|mjs|cjs|ts|jsx|tsx|vue|java|jar|c|h|cc|cpp|hpp|cs|rs|rb|php|pl|sh|bash|bat"
+    "|ps1|sql|exe|dll|deb|rpm|zip|tar|gz|bz2|xz|tgz|7z|iso|png|jpe?g|gif|svg|webp|ico|bmp|tiff?|mp3|mp4|wav|ogg|avi|mkv"
+)
+_NAME: Final = (
+    r"(?<![\w\\/.:<>@%+~&#-])(?:[\w+%-][\w.+%-]*+/)++[\w.+%-]*\w\.[a-z][a-z0-9]{0,4}(?![\w/]|\.\w)"
+    rf"|(?<![\w\\/.:<>@%+~&#-])\w[\w.+%-]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})(?![\w/-]|\.\w)"
+)
+"""A path within a folder, or the name of a file that its ending tells."""
 _HOST: Final = (
     r"(?<![\w./@-])(?:[a-z0-9][a-z0-9-]*+\.(?=[a-z0-9]))++(?:com|org|net|edu|gov)(?:/[^\s<>\"')]*[\w/])?(?![\w-]|\.\w)"
 )
@@ -43,12 +53,14 @@ _TEXT_ENTITY: Final = (
 )
 """Reference to a letter or a quotation mark, which a model needs to see."""
 PATTERNS: Final[dict[str, str]] = {
-    "urls": f"{ADDRESS.pattern}|{_PATH}|{_HOST}",
+    "urls": f"{ADDRESS.pattern}|{_PATH}|{_NAME}|{_HOST}",
     "tags": TAG.pattern,
     "entities": rf"(?!{_TEXT_ENTITY}){ENTITY}",
     "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"
     r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%"
     r"|(?<![\w%])%\d{1,2}(?![\w%]|[.,]\d)",
+    "identifiers": r"(?<![\w$&.-])(?:[a-z][a-z0-9]*+(?:_[a-z0-9]++)++|[A-Z][A-Z0-9]*+(?:_[A-Z0-9]++)++)(?:\(\))?(?![\w(])"
+    r"|(?<![\w$&.-])[A-Za-z_][\w.]*+\(\)|(?<![\w-])--[a-z][a-z0-9]*+(?:-[a-z0-9]++)++(?![\w-])",
     "escapes": r"(?<!\\)(?:\\r\\n|\\[nrt])+(?![a-z]*\{)",
     "accelerators": r"(?<![^\s(\[\"'<>{])[&_](?=[\p{L}\d][\p{L}\d]*+(?:[^\w(;.]|[.](?:\W|$)|$))(?!_[\p{L}\d]*_)"
     r"|(?<=(?<!\w)\p{Lu}\p{Ll}{0,2})&(?=\p{Ll}{2}\p{Ll}*+(?![\w;]))",

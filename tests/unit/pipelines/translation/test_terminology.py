@@ -30,12 +30,14 @@ EVERYTHING = Terminology(protected=list(PATTERNS))
         ("at 12:30pm 2.5kg of %%s or %.2f and %05d, a <b and c> d", ["%.2f", "%05d"]),
         ('<a href="x y" id=z> {user-name} &nbsp; &#x27;', ['<a href="x y" id=z>', "{user-name}", "&nbsp;"]),
         ("nothing here", []),
-        ("&Save _As E&xit Sa&ve R&D AT&T Q&A drag&drop my_var _x_ __init__ a & b", ["&", "_", "&", "&"]),
+        ("&Save _As E&xit Sa&ve R&D AT&T Q&A drag&drop my_var _x_ __init__ a & b", ["&", "_", "&", "&", "my_var"]),
         ("@anna #summer a@b.org C# #1 [@me]", ["@anna", "#summer", "a@b.org", "1", "@me"]),
         (
             "/etc/hosts ~/x ./a/b C:\\Temp\\a.txt and/or he/she km/h a/b.",
             ["/etc/hosts", "~/x", "./a/b", "C:\\Temp\\a.txt"],
         ),
+        ("src/a/b.py, README.md: report_1.pdf. he/she. Yes.Py so.we", ["src/a/b.py", "README.md", "report_1.pdf"]),
+        ("MAX_SIZE f() os.path.join() E_xit f(x) --no-edit x --but y", ["MAX_SIZE", "f()", "os.path.join()", "--no-edit"]),
         ("100 % or 5 % d, one.\\nTwo\\n\\nThree", ["100", "5", "\\n", "\\n\\n"]),
         ("👨‍👩‍👧 🇩🇪 ❤️ 👍🏽 1️⃣ © ™ ↔", ["👨‍👩‍👧", "🇩🇪", "❤️", "👍🏽", "1️⃣"]),
         ("see example.com/a. The end.it was a.m.", ["example.com/a"]),
@@ -50,7 +52,7 @@ def test_only_the_chosen_kinds_are_protected() -> None:
     """Catches numbers that are required although only tags are protected."""
     assert Terminology(protected=["tags"]).protected_spans("<b>7</b> %s") == ["<b>", "</b>"]
     with pytest.raises(
-        ConfigError, match="protected='words' is unknown; choose from accelerators, emoji, entities, escapes, mentions"
+        ConfigError, match="protected='words' is unknown; choose from accelerators, emoji, entities, escapes, identifiers, mentions"
     ):
         Terminology(protected=["words"])
 
