@@ -52,7 +52,7 @@ def test_only_the_chosen_kinds_are_protected() -> None:
     """Catches numbers that are required although only tags are protected."""
     assert Terminology(protected=["tags"]).protected_spans("<b>7</b> %s") == ["<b>", "</b>"]
     with pytest.raises(
-        ConfigError, match="protected='words' is unknown; choose from accelerators, emoji, entities, escapes, identifiers"
+        ConfigError, match="protected='words' is unknown; choose from accelerators, emoji, entities, escapes"
     ):
         Terminology(protected=["words"])
 
