@@ -37,7 +37,7 @@ EVERYTHING = Terminology(protected=list(PATTERNS))
             ["/etc/hosts", "~/x", "./a/b", "C:\\Temp\\a.txt"],
         ),
         ("src/a/b.py, README.md: report_1.pdf. he/she. Yes.Py so.we", ["src/a/b.py", "README.md", "report_1.pdf"]),
-        ("MAX_SIZE f() os.path.join() E_xit f(x) --no-edit x --but y", ["MAX_SIZE", "f()", "os.path.join()", "--no-edit"]),
+        ("MAX_SIZE f() os.join() E_xit f(x) --no-edit x --but y", ["MAX_SIZE", "f()", "os.join()", "--no-edit"]),
         ("100 % or 5 % d, one.\\nTwo\\n\\nThree", ["100", "5", "\\n", "\\n\\n"]),
         ("👨‍👩‍👧 🇩🇪 ❤️ 👍🏽 1️⃣ © ™ ↔", ["👨‍👩‍👧", "🇩🇪", "❤️", "👍🏽", "1️⃣"]),
         ("see example.com/a. The end.it was a.m.", ["example.com/a"]),
