@@ -13,10 +13,13 @@ from typing import Final, Literal
 
 import regex
 
+from transformer.text.spans import PATTERNS
+
 COPIED: Final = regex.compile(
-    r"[\w.-]*+#\d+|(?=[a-f]*+\d)[0-9a-f]{7,40}|v?+\d+(?:\.\d+){2,}|[\p{Ps}\p{Pi}]\d+[\p{Pe}\p{Pf}]"
+    rf"{PATTERNS['urls']}|{PATTERNS['identifiers']}"
+    r"|[\w.-]*+#\d+|(?=[a-f]*+\d)[0-9a-f]{7,40}|v?+\d+(?:\.\d+){2,}|[\p{Ps}\p{Pi}]\d+[\p{Pe}\p{Pf}]"
 )
-"""Text within a pair of codes that a translation copies: an issue, the name of a commit, a version, a note's number."""
+"""Text within a pair of codes that is copied: an address, a file, an issue, a commit, a version, a note's number."""
 MAX_CODES: Final = 1000
 """Number of codes above which a text is not translated."""
 

@@ -12,7 +12,7 @@ from transformer.text.sentences import has_letter
 _BRACKETED: Final = r"\([^\s<>\"'()]*\)"
 ADDRESS: Final = regex.compile(
     r"(?:(?:https?|ftps?|sftp|file)://|www\.)"
-    rf"(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'])*(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'.,;:!?)\]}}])"
+    rf"(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'])*(?:{_BRACKETED}|(?!{_BRACKETED})[^\s<>\"'.,;:!?)\]}}›»”’“‘])"
     r"|(?:\bmailto:)?(?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+"
 )
 """An address of a page, a file or mail; brackets in pairs and no punctuation at its end belong to it."""
@@ -35,8 +35,8 @@ _EXTENSIONS: Final = (
     "|ps1|sql|exe|dll|deb|rpm|zip|tar|gz|bz2|xz|tgz|7z|iso|png|jpe?g|gif|svg|webp|ico|bmp|tiff?|mp3|mp4|wav|ogg|avi|mkv"
 )
 _NAME: Final = (
-    r"(?<![\w\\/.:<>@%+~&#-])(?:[\w+%-][\w.+%-]*+/)++[\w.+%-]*\w\.[a-z][a-z0-9]{0,4}(?![\w/]|\.\w)"
-    rf"|(?<![\w\\/.:<>@%+~&#-])\w[\w.+%-]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})(?![\w/-]|\.\w)"
+    r"(?<![\w\\/.:@%+~&#-])(?:[\w+%-][\w.+%-]*+/)++[\w.+%-]*\w\.[a-z][a-z0-9]{0,4}(?![\w/]|\.\w)"
+    rf"|(?<![\w\\/.:@%+~&#-])\w[\w.+%-]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})(?![\w/-]|\.\w)"
 )
 """A path within a folder, or the name of a file that its ending tells."""
 _HOST: Final = (
@@ -59,7 +59,8 @@ PATTERNS: Final[dict[str, str]] = {
     "placeholders": r"\{\{[^{}]*\}\}|\$\{[^{}]*\}|\{[\w.:!-]*\}"
     r"|(?<!%)%(?:\d+\$|\([\w.]+\))?[-+#]?\d*(?:\.\d+)?[a-zA-Z@](?!\w)|%\w+%"
     r"|(?<![\w%])%\d{1,2}(?![\w%]|[.,]\d)",
-    "identifiers": r"(?<![\w$&.-])(?:[a-z][a-z0-9]*+(?:_[a-z0-9]++)++|[A-Z][A-Z0-9]*+(?:_[A-Z0-9]++)++)(?:\(\))?(?![\w(])"
+    "identifiers": r"(?<![\w$&.-])(?:[a-z][a-z0-9]*+(?:_[a-z0-9]++)++|[A-Z][A-Z0-9]*+(?:_[A-Z0-9]++)++)"
+    r"(?:\(\))?(?![\w(])"
     r"|(?<![\w$&.-])[A-Za-z_][\w.]*+\(\)|(?<![\w-])--[a-z][a-z0-9]*+(?:-[a-z0-9]++)++(?![\w-])",
     "escapes": r"(?<!\\)(?:\\r\\n|\\[nrt])+(?![a-z]*\{)",
     "accelerators": r"(?<![^\s(\[\"'<>{])[&_](?=[\p{L}\d][\p{L}\d]*+(?:[^\w(;.]|[.](?:\W|$)|$))(?!_[\p{L}\d]*_)"
