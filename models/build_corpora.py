@@ -4,7 +4,7 @@
 
 It writes pairs of files, one sentence per line: for each direction `dictionary` (words and phrases of the Ding
 dictionary) and `examples` (its sentences), each text with its first translation; `messages` (of programs), `documents`
-(help of programs), `phrases` (everyday phrases), `introductions` (sentences with given names), and `software-test` and
+(help of programs), `phrases` (everyday phrases), `introductions` (sentences with names), and `software-test` and
 `software-valid`, messages of packages that are held out. `sources.tsv` lists every package with its licence and number
 of messages. Equal packages give equal files.
 """
@@ -27,6 +27,13 @@ from transformer.data.augment.names import GIVEN_NAMES
 PACKAGES: Final = Path(__file__).parent / "corpora" / "packages.txt"
 PHRASES: Final = Path(__file__).with_name("phrases.tsv")
 INTRODUCTIONS: Final = Path(__file__).with_name("introductions.tsv")
+SURNAMES: Final = (
+    "Bauer", "Becker", "Braun", "Brown", "Cooper", "Davies", "Evans", "Fischer", "Garcia", "Green", "Hall", "Hartmann",
+    "Hoffmann", "Huber", "Johnson", "Jones", "King", "Klein", "Koch", "Köhler", "Kowalski", "Krause", "Krüger", "Lange",
+    "Lee", "Lehmann", "Maier", "Meyer", "Miller", "Müller", "Neumann", "Nguyen", "Novak", "Petrov", "Richter", "Rossi",
+    "Schmidt", "Schneider", "Schröder", "Schulz", "Schwarz", "Smith", "Taylor", "Wagner", "Walker", "Weber", "White",
+    "Williams", "Wilson", "Wolf", "Yilmaz", "Zimmermann",
+)  # fmt: skip
 SEED: Final = 1
 TEST_PAIRS: Final = 2000
 TEST_WORDS: Final = 3
@@ -131,9 +138,12 @@ def read_phrases(path: Path) -> list[TextPair]:
 
 
 def read_introductions(path: Path) -> list[TextPair]:
-    """Returns each sentence of a table with each of the usual given names in place of `{}`."""
+    """Returns each sentence of a table with each of the usual names: given names for `{}`, surnames for `{surname}`."""
+    given, surnames = [(name, "") for name in GIVEN_NAMES], [("", name) for name in SURNAMES]
     return [
-        TextPair(pair.english.format(name), pair.german.format(name)) for name in GIVEN_NAMES for pair in _table(path)
+        TextPair(*(text.format(name, surname=surname) for text in (pair.english, pair.german)))
+        for pair in _table(path)
+        for name, surname in (surnames if "{surname}" in pair.german else given)
     ]
 
 

@@ -161,4 +161,8 @@ def test_introductions_name_everybody_on_both_sides(tmp_path: Path) -> None:
     path.write_text("# {}\tcomment\nI am {}.\tIch bin {}.\nWho is {}?\tWer ist {}?\n", encoding="utf-8")
     pairs = read_introductions(path)
     assert {TextPair("I am Anna.", "Ich bin Anna."), TextPair("Who is Tom?", "Wer ist Tom?")} <= {*pairs}
-    assert len({*pairs}) == len(pairs) == 2 * len({pair.english.split()[-1] for pair in pairs[::2]})
+    assert len({*pairs}) == len(pairs) == 2 * len({pair.english for pair in pairs if pair.english.startswith("I")})
+    path.write_text("Mr. {surname} is here.\tHerr {surname} ist hier.\n", encoding="utf-8")
+    surnames = read_introductions(path)
+    assert TextPair("Mr. Weber is here.", "Herr Weber ist hier.") in surnames
+    assert not any("{" in pair.german or "Anna" in pair.german for pair in surnames)
