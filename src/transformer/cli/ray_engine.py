@@ -26,6 +26,8 @@ from transformer.storage.atomic import replace_text
 BATCH_ROWS: Final = 1024
 BLOCK_BATCHES: Final = 16
 """Batches of a block, which is written as one file; the work of an actor that fails is repeated from its block on."""
+ACTOR_STARTS: Final = 3
+"""Actors in a row that may die while they start, e.g. for lack of memory; each is replaced by another one."""
 FREE_CPUS: Final = 2
 """Cores that are left for tasks which read and write."""
 NEW_COLUMNS: Final = ("translation", "confidence", "error")
@@ -164,6 +166,7 @@ class RayTranslation(TranslationSetup):
             say(f"{counted(n_actors, 'actor')} of Ray")
             context = data.DataContext.get_current()
             context.raise_original_map_exception = True
+            context.max_consecutive_actor_init_deaths = ACTOR_STARTS  # otherwise, the first one ends the job
             context.enable_progress_bars = sys.stderr.isatty() and not is_quiet()
             # Beside the folder: Ray clears up by searching the folder for names that files in both have.
             noted = str(folder.with_name(f"{folder.name}.checkpoint"))

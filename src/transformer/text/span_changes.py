@@ -59,7 +59,8 @@ def compare_spans(
     addresses = [Counter(ADDRESS.findall(blank_tags(text)) if with_addresses else ()) for text in sides]
     numbers = NumberDifferences()
     if any(map(has_digit, sides)):
-        numbers = compare_numbers((blank_kept(line), blank_kept(translation)), languages)
+        plain = blank_kept(line, identifiers=False), blank_kept(translation, identifiers=False)
+        numbers = compare_numbers(plain, languages)
     missing, invented = ([number.text for number in side] for side in (numbers.missing, numbers.invented))
     return SpanChanges(
         (*(addresses[0] - addresses[1]), *missing), (*(addresses[1] - addresses[0]), *invented), (*missing, *invented)

@@ -61,7 +61,8 @@ PATTERNS: Final[dict[str, str]] = {
     r"|(?<![\w%])%\d{1,2}(?![\w%]|[.,]\d)",
     "identifiers": r"(?<![\w$&.-])(?:[a-z][a-z0-9]*+(?:_[a-z0-9]++)++|[A-Z][A-Z0-9]*+(?:_[A-Z0-9]++)++)"
     r"(?:\(\))?(?![\w(])"
-    r"|(?<![\w$&.-])[A-Za-z_][\w.]*+\(\)|(?<![\w-])--[a-z][a-z0-9]*+(?:-[a-z0-9]++)++(?![\w-])",
+    r"|(?<![\w$&.-])[A-Za-z_][\w.]*+\(\)|(?<![\w-])--[a-z][a-z0-9]*+(?:-[a-z0-9]++)++(?![\w-])"
+    r"|(?<![\w$&.@#/-])(?:\p{L}++\d\w*+(?:[.-]\d\w*+)*+(?!\w)|[a-z][\w.-]*+\(\d\)(?!\w))",
     "escapes": r"(?<!\\)(?:\\r\\n|\\[nrt])+(?![a-z]*\{)",
     "accelerators": r"(?<![^\s(\[\"'<>{])[&_](?=[\p{L}\d][\p{L}\d]*+(?:[^\w(;.]|[.](?:\W|$)|$))(?!_[\p{L}\d]*_)"
     r"|(?<=(?<!\w)\p{Lu}\p{Ll}{0,2})&(?=\p{Ll}{2}\p{Ll}*+(?![\w;]))",
@@ -103,11 +104,17 @@ def decode_letters(text: str) -> str:
 
 
 _KEPT: Final = kept_pattern(KEPT_KINDS)
+_KEPT_BUT_IDENTIFIERS: Final = kept_pattern([kind for kind in KEPT_KINDS if kind != "identifiers"])
 
 
-def blank_kept(text: str) -> str:
-    """Returns a text with spaces instead of its addresses, tags, placeholders and other spans that are kept."""
-    return text if is_plain(text) else blank_spans(text, _KEPT)
+def blank_kept(text: str, *, identifiers: bool = True) -> str:
+    """Returns a text with spaces instead of the spans that are kept, such as tags and placeholders.
+
+    Args:
+        text: The text.
+        identifiers: Whether identifiers are replaced too, which may have numbers.
+    """
+    return text if is_plain(text) else blank_spans(text, _KEPT if identifiers else _KEPT_BUT_IDENTIFIERS)
 
 
 def split_marks(text: str) -> tuple[str, str, str]:
