@@ -29,6 +29,7 @@ EVERYTHING = Terminology(protected=list(PATTERNS))
         ("write to a.b@c.org!", ["a.b@c.org"]),
         ("at 10:30 on 1.2.2024 for 1,000.50 in B2", ["10:30", "1.2.2024", "1,000.50", "B2"]),
         ("v1.2.3, sha256, EPUB3 and git-log(1), not 2nd, 10am or f(x)", ["v1.2.3", "sha256", "EPUB3", "git-log(1)"]),
+        ("我有3个苹果。请打开文件a.txt。 файл1.txt", ["файл1.txt"]),
         ("${user} {{x y}} {0} %PATH%", ["${user}", "{{x y}}", "{0}", "%PATH%"]),
         ("at 12:30pm 2.5kg of %%s or %.2f and %05d, a <b and c> d", ["%.2f", "%05d"]),
         ('<a href="x y" id=z> {user-name} &nbsp; &#x27;', ['<a href="x y" id=z>', "{user-name}", "&nbsp;"]),
