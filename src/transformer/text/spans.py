@@ -35,11 +35,13 @@ _EXTENSIONS: Final = (
     "|ps1|sql|exe|dll|deb|rpm|zip|tar|gz|bz2|xz|tgz|7z|iso|png|jpe?g|gif|svg|webp|ico|bmp|tiff?|mp3|mp4|wav|ogg|avi|mkv"
 )
 _LETTER: Final = r"\p{Latin}\p{Greek}\p{Cyrillic}"
-"""Letters of scripts that separate words by spaces, as the inside of a character class."""
+"""Letters of scripts that separate words by spaces, as the inside of a character class; so are the next two."""
+_ALNUM: Final = rf"{_LETTER}\d_"
+_SIGNS: Final = rf"{_ALNUM}.+%-"
 _START: Final = r"(?<![\w\\/.:@%+~&#-])"
 _NAME: Final = (
-    rf"{_START}(?:[{_LETTER}\d_+%-][{_LETTER}\d_.+%-]*+/)++[{_LETTER}\d_.+%-]*[{_LETTER}\d_]\.[a-z][a-z0-9]{{0,4}}(?![\w/]|\.\w)"
-    rf"|{_START}[{_LETTER}\d_][{_LETTER}\d_.+%-]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})(?![\w/-]|\.\w)"
+    rf"{_START}(?:[{_ALNUM}+%-][{_SIGNS}]*+/)++[{_SIGNS}]*[{_ALNUM}]\.[a-z][a-z0-9]{{0,4}}(?![\w/]|\.\w)"
+    rf"|{_START}[{_ALNUM}][{_SIGNS}]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})(?![\w/-]|\.\w)"
 )
 """A path within a folder, or the name of a file that its ending tells."""
 _HOST: Final = (
@@ -65,7 +67,8 @@ PATTERNS: Final[dict[str, str]] = {
     "identifiers": r"(?<![\w$&.-])(?:[a-z][a-z0-9]*+(?:_[a-z0-9]++)++|[A-Z][A-Z0-9]*+(?:_[A-Z0-9]++)++)"
     r"(?:\(\))?(?![\w(])"
     r"|(?<![\w$&.-])[A-Za-z_][\w.]*+\(\)|(?<![\w-])--[a-z][a-z0-9]*+(?:-[a-z0-9]++)++(?![\w-])"
-    rf"|(?<![\w$&.@#/-])(?:[{_LETTER}]++\d[{_LETTER}\d_]*+(?:[.-]\d[{_LETTER}\d_]*+)*+|[a-z][\w.-]*+\(\d\))(?!\w)",
+    rf"|(?<![\w$&.@#/-])[{_LETTER}]{{1,32}}+\d[{_ALNUM}]{{0,32}}+(?:[.-]\d[{_ALNUM}]{{0,32}}+){{0,8}}+(?!\w)"
+    r"|(?<![\w$&.@#/-])[a-z][\w.-]*+\(\d\)(?!\w)",
     "escapes": r"(?<!\\)(?:\\r\\n|\\[nrt])+(?![a-z]*\{)",
     "accelerators": r"(?<![^\s(\[\"'<>{])[&_](?=[\p{L}\d][\p{L}\d]*+(?:[^\w(;.]|[.](?:\W|$)|$))(?!_[\p{L}\d]*_)"
     r"|(?<=(?<!\w)\p{Lu}\p{Ll}{0,2})&(?=\p{Ll}{2}\p{Ll}*+(?![\w;]))",
