@@ -31,7 +31,7 @@ _PATH: Final = (
 )
 _EXTENSIONS: Final = (
     "html?|xml|xsl|css|scss|md|rst|txt|log|tex|pdf|docx?|xlsx?|pptx?|odt|ods|odp|rtf|csv|tsv|json|ya?ml|toml|ini|cfg|conf"
-    "|env|lock|po|pot|srt|vtt|py|pyc|ipynb|js|mjs|cjs|ts|jsx|tsx|vue|java|jar|c|h|cc|cpp|hpp|cs|rs|rb|php|pl|sh|bash|bat"
+    "|env|lock|po|pot|srt|vtt|py|pyc|ipynb|js|mjs|cjs|ts|jsx|tsx|vue|java|jar|cc|cpp|hpp|cs|rs|rb|php|pl|sh|bash|bat"
     "|ps1|sql|exe|dll|deb|rpm|zip|tar|gz|bz2|xz|tgz|7z|iso|png|jpe?g|gif|svg|webp|ico|bmp|tiff?|mp3|mp4|wav|ogg|avi|mkv"
 )
 _LETTER: Final = r"\p{Latin}\p{Greek}\p{Cyrillic}"
@@ -41,7 +41,7 @@ _SIGNS: Final = rf"{_ALNUM}.+%-"
 _START: Final = r"(?<![\w\\/.:@%+~&#-])"
 _NAME: Final = (
     rf"{_START}(?:[{_ALNUM}+%-][{_SIGNS}]*+/)++[{_SIGNS}]*[{_ALNUM}]\.[a-z][a-z0-9]{{0,4}}(?![\w/]|\.\w)"
-    rf"|{_START}[{_ALNUM}][{_SIGNS}]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})(?![\w/-]|\.\w)"
+    rf"|{_START}(?:[{_ALNUM}][{_SIGNS}]*\.(?:{_EXTENSIONS}|{_EXTENSIONS.upper()})|[{_ALNUM}]{{2,32}}+\.[ch])(?![\w/-]|\.\w)"
 )
 """A path within a folder, or the name of a file that its ending tells."""
 _HOST: Final = (

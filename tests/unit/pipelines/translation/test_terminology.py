@@ -41,6 +41,7 @@ EVERYTHING = Terminology(protected=list(PATTERNS))
             ["/etc/hosts", "~/x", "./a/b", "C:\\Temp\\a.txt"],
         ),
         ("src/a/b.py, ‹README.md›: (r_1.pdf). he/she. Yes.Py so.we", ["src/a/b.py", "README.md", "r_1.pdf"]),
+        ("300 B.C. and 5 b.c., main.c", ["300", "5", "main.c"]),
         ("MAX_SIZE f() os.join() E_xit f(x) --no-edit x --but y", ["MAX_SIZE", "f()", "os.join()", "--no-edit"]),
         ("100 % or 5 % d, one.\\nTwo\\n\\nThree", ["100", "5", "\\n", "\\n\\n"]),
         ("👨‍👩‍👧 🇩🇪 ❤️ 👍🏽 1️⃣ © ™ ↔", ["👨‍👩‍👧", "🇩🇪", "❤️", "👍🏽", "1️⃣"]),
