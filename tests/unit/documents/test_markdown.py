@@ -66,6 +66,7 @@ def test_links_whose_text_is_copied_are_one_code() -> None:
     source = 'Fixed ([#3216](a)), [085b445](b "T"), [`npm`](c), see [v1.2.3][r], [`x` y](d) and [added](e)\n\n[r]: /x\n'
     assert texts(source) == ["Fixed (%1$s), %2$s, %3$s, see %4$s, <x0>%5$s y</x0> and <x1>added</x1>"]
     assert translated(source.encode(), "md")[0].startswith(b'fIXED ([#3216](a)), [085b445](b "T"), [`npm`](c), SEE [v1')
+    assert texts("See [a_1.txt](a), [max_length](b) and [the file](c).\n") == ["See %1$s, %2$s and <x0>the file</x0>."]
     assert texts("[a1b2c3d] x\n\n[a1b2c3d]: /y\n") == ["<x0>a1b2c3d</x0> x"]
 
 

@@ -56,9 +56,8 @@ def test_protected_spans(line: str, spans: list[str]) -> None:
 def test_only_the_chosen_kinds_are_protected() -> None:
     """Catches numbers that are required although only tags are protected."""
     assert Terminology(protected=["tags"]).protected_spans("<b>7</b> %s") == ["<b>", "</b>"]
-    with pytest.raises(
-        ConfigError, match="protected='words' is unknown; choose from accelerators, emoji, entities, escapes"
-    ):
+    kinds = "accelerators, emoji, entities, escapes, identifiers, mentions"
+    with pytest.raises(ConfigError, match=f"protected='words' is unknown; choose from {kinds}"):
         Terminology(protected=["words"])
 
 
