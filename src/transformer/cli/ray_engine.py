@@ -334,7 +334,20 @@ def _one_line_errors(folder: Path, *, continues: bool) -> Generator[None]:
         if words[-1].startswith(OWN_ERRORS):
             raise TransformerError(words[-1].partition(": ")[2]) from error
         advice = "the same command continues" if continues else f"remove {folder} and start again"
-        raise WorkerError(f"Ray ended the job: {words[-1].strip()}; {advice}") from error
+        raise WorkerError(f"Ray ended the job: {_last_words(words)}; {advice}") from error
+
+
+def _last_words(lines: Sequence[str]) -> str:
+    """Returns the last words of an error of Ray.
+
+    Where an actor died, those are its class and what follows the indented lines about it: the reason, and whether it had
+    started.
+    """
+    facts = [number for number, line in enumerate(lines) if line.startswith("\tclass_name: ")]
+    if not facts:
+        return lines[-1].strip()
+    words = [line.strip() for line in lines[facts[-1] + 1 :] if line.strip() and not line.startswith("\t")]
+    return f"actor {lines[facts[-1]].partition(': ')[2]}: {' '.join(words)}".rstrip(".")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

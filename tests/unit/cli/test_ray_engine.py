@@ -103,6 +103,20 @@ def test_a_job_is_continued_with_ids_alone(job: Callable[..., list[Path]], tmp_p
         job("--output", tmp_path / "second")
 
 
+def test_the_error_of_an_actor_that_died_names_its_class_and_the_reason(job: Callable[..., list[Path]]) -> None:
+    """Catches a report that an actor never ran, without which one and why."""
+
+    def die(path: Path) -> None:
+        raise RuntimeError(
+            f"The actor died unexpectedly before finishing this task.\n\tclass_name: Tracker\n\tactor_id: 1f\n\tip: {path}\n"
+            "The actor is dead because its node has died.\nThe actor never ran - it was cancelled before it started."
+        )
+
+    reason = "actor Tracker: The actor is dead because its node has died. The actor never ran - it was cancelled"
+    with pytest.raises(WorkerError, match=f"Ray ended the job: {reason} before it started; remove"):
+        job(work=die)
+
+
 class WrappedError(DataError):
     """An error as Ray wraps it: of the type of its cause, with a page of text."""
 
