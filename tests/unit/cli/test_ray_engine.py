@@ -108,8 +108,9 @@ def test_the_error_of_an_actor_that_died_names_its_class_and_the_reason(job: Cal
 
     def die(path: Path) -> None:
         raise RuntimeError(
-            f"The actor died unexpectedly before finishing this task.\n\tclass_name: Tracker\n\tactor_id: 1f\n\tip: {path}\n"
-            "The actor is dead because its node has died.\nThe actor never ran - it was cancelled before it started."
+            f"The actor died unexpectedly before finishing this task.\n\tclass_name: Tracker\n\tip: {path}\n"
+            "The actor is dead because its node has died.\n"
+            "The actor never ran - it was cancelled before it started."
         )
 
     reason = "actor Tracker: The actor is dead because its node has died. The actor never ran - it was cancelled"
