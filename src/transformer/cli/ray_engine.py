@@ -340,8 +340,8 @@ def _one_line_errors(folder: Path, *, continues: bool) -> Generator[None]:
 def _last_words(lines: Sequence[str]) -> str:
     """Returns the last words of an error of Ray.
 
-    Where an actor died, those are its class and what follows the indented lines about it: the reason, and whether it had
-    started.
+    Where an actor died, those are its class and what follows the indented lines about it: the reason, and whether it
+    had started.
     """
     facts = [number for number, line in enumerate(lines) if line.startswith("\tclass_name: ")]
     if not facts:
