@@ -167,6 +167,7 @@ class RayTranslation(TranslationSetup):
             context = data.DataContext.get_current()
             context.raise_original_map_exception = True
             context.max_consecutive_actor_init_deaths = ACTOR_STARTS  # otherwise, the first one ends the job
+            context.use_datasource_v2 = False  # it starts 32 actors to read footers, also on a machine of two cores
             context.enable_progress_bars = sys.stderr.isatty() and not is_quiet()
             # Beside the folder: Ray clears up by searching the folder for names that files in both have.
             noted = str(folder.with_name(f"{folder.name}.checkpoint"))
