@@ -1,6 +1,7 @@
 """The languages of a translation: those that the caller chooses, or that a model of several languages implies."""
 
 import warnings
+from collections.abc import Sequence
 
 from transformer.errors import ConfigError
 from transformer.pipelines.translation.config import TranslatorConfig
@@ -36,12 +37,28 @@ def choose_languages(config: TranslatorConfig, tokenizers: TokenizerPair) -> tup
     if not source and len(set(learned)) == 1:
         source = learned[0]
     if source and learned and matching_tag(source, learned) is None:
+        names = f"{language_name(source)} to {language_name(tag)}"
+        pivot = _pivot(source, learned, config.directions)
+        advice = f"translate through {language_name(pivot)}" if pivot else "do not rely on its translations"
         warnings.warn(
-            f"the model did not learn {language_name(source)} to {language_name(tag)} from any pair; translations may "
-            f"be poor (it learned {', '.join('-'.join(pair) for pair in config.directions)})",
+            f"the model did not learn {names} from any pair, and may write another language; {advice} (it learned "
+            f"{', '.join('-'.join(pair) for pair in config.directions)})",
             stacklevel=4,
         )
     return source, tag
+
+
+def _pivot(source: str, learned: Sequence[str], directions: Sequence[tuple[str, str]]) -> str | None:
+    """Returns a language that the model learned to translate to from a source language, of those that it learned to
+    translate from into the target language; None without one.
+
+    Args:
+        source: Source language, a BCP 47 tag.
+        learned: Languages that the model learned to translate from into the target language.
+        directions: All pairs that it learned, source and target.
+    """
+    reached = {middle for known, middle in directions if base_language(known) == base_language(source)}
+    return next((middle for middle in learned if middle in reached), None)
 
 
 def known_target(target: str, tokenizers: TokenizerPair, trained_target: str | None) -> str:

@@ -96,8 +96,10 @@ def test_the_source_language_is_the_only_one_that_was_learned(translator_of: Cal
 
 def test_a_pair_that_was_not_learned_is_told(translator_of: Callable[..., Translator]) -> None:
     """Catches a zero-shot translation without a word about it, and a warning for a pair that was learned."""
-    with pytest.warns(UserWarning, match="did not learn French to German from any pair"):
+    with pytest.warns(UserWarning, match="did not learn French to German from any pair.*; translate through English"):
         translator_of(source_language="fr", target_language="de")
+    with pytest.warns(UserWarning, match="did not learn Spanish to German from any pair.*; do not rely on"):
+        translator_of(source_language="es", target_language="de")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         translator_of(source_language="de", target_language="en")
