@@ -49,8 +49,7 @@ def choose_languages(config: TranslatorConfig, tokenizers: TokenizerPair) -> tup
 
 
 def _pivot(source: str, learned: Sequence[str], directions: Sequence[tuple[str, str]]) -> str | None:
-    """Returns a language that the model learned to translate to from a source language, of those that it learned to
-    translate from into the target language; None without one.
+    """Returns a language through which the model can translate by two pairs that it learned; None without one.
 
     Args:
         source: Source language, a BCP 47 tag.
