@@ -10,7 +10,7 @@ import argparse
 import io
 import subprocess
 import sys
-import tarfile
+import zipfile
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,7 @@ def fetch_small_model(folder: Path, repository: Path = ROOT) -> Path:
         OutputError: The folder cannot be written.
     """
     if not folder.exists():
-        command = ["git", "-C", str(repository), "archive", f"{COMMIT}:{BUNDLE_PATH}"]
+        command = ["git", "-C", str(repository), "archive", "--format=zip", f"{COMMIT}:{BUNDLE_PATH}"]
         try:
             archive = subprocess.run(command, capture_output=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError) as error:
@@ -49,8 +49,8 @@ def fetch_small_model(folder: Path, repository: Path = ROOT) -> Path:
                 f"{repository} has no commit {COMMIT[:8]}, which holds the model; clone the repository with "
                 "its history, or run git fetch --unshallow"
             ) from error
-        with atomic_folder(folder) as temporary, tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(temporary, filter="data")
+        with atomic_folder(folder) as temporary, zipfile.ZipFile(io.BytesIO(archive)) as files:
+            files.extractall(temporary)
     verified = VerifiedFolder(folder, BUNDLE)
     if (folder / MANIFEST_SUM).read_text(encoding="ascii").strip() != MANIFEST_SHA256:
         raise BundleError(f"{folder} holds another model; remove it, and run the command again")
