@@ -36,9 +36,13 @@ def test_a_signal_saves_and_the_same_command_continues(
     """Catches Ctrl-C without a checkpoint, and an exit code that looks like success."""
     run = tmp_path / "run"
     settings = ["--set", "training.max_steps=100000", "--set", "training.patience=100000"]
-    process = subprocess.Popen(
-        [*COMMAND, "train", str(recipe), "--run", str(run), *settings], stderr=subprocess.PIPE, env=ENVIRONMENT
-    )
+    inherited = signal.signal(number, signal.SIG_DFL)  # `nohup make test` ignores SIGHUP, as its children then do
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, "train", str(recipe), "--run", str(run), *settings], stderr=subprocess.PIPE, env=ENVIRONMENT
+        )
+    finally:
+        signal.signal(number, inherited)
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith(b"step 6"):
