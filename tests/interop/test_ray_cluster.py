@@ -206,8 +206,12 @@ def test_ray_takes_the_class(
 
 
 def test_a_command_starts_ray_itself(tiny_run: Path, source: Path, expected: list[str], tmp_path: Path) -> None:
-    """Catches a command that waits for a cluster where none runs, or for cores that its actors have taken."""
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    """Catches a command that waits for cores that its actors have taken, and one that joins a cluster unasked.
+
+    Without an address it would find the cluster of the other tests, whose two nodes share a machine, and Ray itself
+    fails to start actors there if it has looked for the cluster.
+    """
+    environment = {**os.environ, "RAY_ADDRESS": "local"}
     call = command(tiny_run, source, tmp_path / "out")
     result = subprocess.run(call, env=environment, text=True, capture_output=True, check=False)
     assert result.returncode == 0, result.stderr

@@ -217,13 +217,17 @@ def _modules(*names: str) -> list[Any]:
 
 @contextmanager
 def ray_cluster() -> Generator[None]:
-    """Connects to a running cluster, or starts Ray on this machine."""
+    """Connects to the cluster that `RAY_ADDRESS` names or that runs here, or starts Ray on this machine.
+
+    Ray is started if no cluster runs here, or if `RAY_ADDRESS` is `local`, as Ray itself has it.
+    """
     (ray,) = _modules("ray")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     address = os.environ.get("RAY_ADDRESS", "")
-    with suppress(ConnectionError) if not address else nullcontext():
-        ray.init(address or "auto", **quiet)
+    if address != "local":
+        with suppress(ConnectionError) if not address else nullcontext():
+            ray.init(address or "auto", **quiet)
     if not ray.is_initialized():
         ray.init("local", num_cpus=len(os.sched_getaffinity(0)) + FREE_CPUS, include_dashboard=False, **quiet)
     with ended_by_signal():  # Ray has replaced the handler by its own

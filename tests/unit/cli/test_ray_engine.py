@@ -1,5 +1,6 @@
 """`transformer translate --engine ray` without Ray: what is checked before a job, and recorded after it."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ import pytest
 
 from transformer.cli.app import make_app
 from transformer.cli.parquet_shards import TableColumns
-from transformer.cli.ray_engine import BATCH_ROWS, RayOptions, RayTranslation, fitting_actors, ray_cluster
+from transformer.cli.ray_engine import BATCH_ROWS, FREE_CPUS, RayOptions, RayTranslation, fitting_actors, ray_cluster
 from transformer.errors import ConfigError, DataError, TransformerError, WorkerError
 from transformer.ray import Translate
 from transformer.sharding.leases import LeaseFolder
@@ -281,3 +282,27 @@ def test_columns_need_a_table_that_is_divided(tiny_run: Path) -> None:
     """Catches a column that is named for a text."""
     with pytest.raises(ConfigError, match="--text-column is for Parquet files with --shards or --engine ray"):
         TableColumns("words").kind(tiny_run, "auto", in_shards=False)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"), [("", ["auto", "local"]), ("local", ["local"]), ("10.0.0.1:6379", ["10.0.0.1:6379"])]
+)
+def test_ray_is_started_where_no_cluster_runs(
+    address: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a command that needs a cluster, one that joins another than was asked for, and one without free cores."""
+    started: dict[str, dict[str, object]] = {}
+
+    def init(name: str, **options: object) -> None:
+        started[name] = options
+        if name == "auto":
+            raise ConnectionError
+
+    ray = ModuleType("ray")
+    ray.__dict__.update(init=init, is_initialized=lambda: bool(started.keys() - {"auto"}), shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with ray_cluster():
+        assert list(started) == expected
+    if "local" in expected:
+        assert started["local"]["num_cpus"] == len(os.sched_getaffinity(0)) + FREE_CPUS
