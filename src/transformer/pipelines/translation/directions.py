@@ -56,8 +56,8 @@ def _pivot(source: str, learned: Sequence[str], directions: Sequence[tuple[str, 
         learned: Languages that the model learned to translate from into the target language.
         directions: All pairs that it learned, source and target.
     """
-    reached = {middle for known, middle in directions if base_language(known) == base_language(source)}
-    return next((middle for middle in learned if middle in reached), None)
+    reached = [middle for known, middle in directions if matching_tag(source, [known])]
+    return next((middle for middle in learned if matching_tag(middle, reached)), None)
 
 
 def known_target(target: str, tokenizers: TokenizerPair, trained_target: str | None) -> str:
