@@ -9,6 +9,7 @@ from decoder import Engine, run
 from transformer import load
 from transformer.decoding import Search, length_normalization
 from transformer.pipelines.translation.translator import Translator
+from transformer.runtime.allocator import freeze_gc
 from transformer.text.lines import read_lines
 
 
@@ -31,6 +32,7 @@ class Ours(Engine):
                 self.order["model"], search=search, precision=self.order["precision"], workers=self.order["workers"],
                 max_source_tokens=case["longest"],
             )  # fmt: skip
+            freeze_gc()  # as the command does
         lines = list(read_lines(Path(case["input"])))
         requests = [[line] for line in lines] if case["each"] else [lines]
         results = [result for request in requests for result in self.translators[case["beam"]].translations(request)]
