@@ -196,6 +196,20 @@ def test_products(implementation: str, precision: Precision, rows: int, inner: i
     assert plain(x.unflatten(0, (1, rows))).shape == (1, rows, columns)
 
 
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(1, 37, 70), (5, 64, 64), (23, 128, 192), (130, 302, 81)])
+def test_products_of_inputs_that_are_not_negative(implementation: str, rows: int, inner: int, columns: int) -> None:
+    """Catches sums of two products that saturate 16 bits, and a negative input among many that is read as unsigned."""
+    x, weight = torch.rand(rows, inner), torch.randn(columns, inner)
+    matrix = PackedLinear(Weight.from_tensor(weight, "int8"))
+    tolerance = {"atol": TOLERANCE["int8"] * math.sqrt(inner), "rtol": 0.0}
+    torch.testing.assert_close(matrix(x).double(), expected_product(x, weight, "int8"), **tolerance)
+    x[-1, -1] = -0.5
+    torch.testing.assert_close(matrix(x).double(), expected_product(x, weight, "int8"), **tolerance)
+    for sign in (1, -1):
+        largest = PackedLinear(Weight.from_tensor(sign * torch.ones(columns, inner), "int8"))
+        torch.testing.assert_close(largest(torch.ones(rows, inner)), torch.full((rows, columns), float(sign * inner)))
+
+
 def test_activations(implementation: str) -> None:
     """Catches a formula that is only right near 0, and one that overflows far from it."""
     y = torch.linspace(-40, 40, 3001, dtype=torch.float64)

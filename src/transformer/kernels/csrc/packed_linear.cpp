@@ -49,6 +49,7 @@ void micro_kernel(const typename P::Input* x, long stride, const float* row_scal
   const long n_k_groups = ceil_div(w.inner, P::K_PER_GROUP), vector_stride = vector_stride_bytes(n_k_groups);
   const char* weight = w.weight + column / PANEL * PANEL * n_k_groups * 4 + column % PANEL / LANES * vector_stride;
   typename P::VectorAccumulator sums[R][V] = {};
+#pragma GCC unroll K_GROUPS_PER_ITERATION
   for (long g = 0; g < n_k_groups; ++g, weight += COLUMN_BLOCK * 4) {
     _mm_prefetch(prefetch_address + g * 64, _MM_HINT_T1);
 #pragma GCC unroll 6
@@ -143,6 +144,8 @@ void for_each_panel(const PackedMatrix& w, const TopK* topk, const Multiply& mul
 template <typename P, typename X, typename Y>
 void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, const TopK* topk, int threads) {
   using Input = typename P::Input;
+  if constexpr (std::is_same_v<P, Int8> && !HAS_ZERO_POINT_128)
+    if (!has_negative(x, rows * w.inner)) return packed_linear_vector<NonNegativeInt8<>>(w, x, rows, y, topk, threads);
   const long padded = ceil_div(w.inner, P::K_PER_GROUP) * P::K_PER_GROUP;
   const bool needs_conversion = !std::is_same_v<X, Input> || padded > w.inner;
   Input* converted = needs_conversion ? scratch<Input>(rows * padded) : nullptr;

@@ -54,6 +54,22 @@ struct Int8 {
   }
 };
 
+// Int8 whose inputs are not negative, as after ReLU. AVX2 multiplies them with fewer instructions; it is a template,
+// because other instruction sets lack this product.
+template <typename Byte = QuantizedInput>
+struct NonNegativeInt8 : Int8 {
+  static VectorAccumulator multiply_add_group(VectorAccumulator sum, const Byte* x, const char* w) {
+    return dot_i8_quads_non_negative(sum, x, w);
+  }
+};
+
+template <typename T>
+bool has_negative(const T* x, long n) {
+  for (long i = 0; i < n; i += LANES)
+    if (movemask(is_negative(load(x + i, tail_mask(n - i))))) return true;
+  return false;
+}
+
 // Converts a row of x to the operand type: unchanged, rounded to bfloat16, or dynamically quantized to int8. `padded`
 // is the length with padding; `row_scale` receives the scale of a quantized row.
 const float* convert_input(const float* x, long, long, float*, float*, Float32) { return x; }

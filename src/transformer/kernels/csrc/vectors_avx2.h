@@ -15,6 +15,7 @@ namespace transformer {
 constexpr int ACCUMULATOR_REGISTERS = 12;          // of 16 registers
 constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 8;  // if operands must be unpacked first
 constexpr int REGISTERS_PER_VECTOR = 2;
+constexpr int K_GROUPS_PER_ITERATION = 2;   // of the micro-kernel for packed weights, to save loop instructions
 constexpr long COLUMN_BLOCK = 16;           // columns per block of a packed weight
 constexpr long KC = 256;                    // k-groups per block of K, whose panel stays in the L1 cache
 constexpr long MIN_MC = 24;                 // minimum number of rows per block, if there are enough
@@ -308,29 +309,35 @@ inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
   return {_mm256_dpbusd_avx_epi32(sum.low, quad, weights.low), _mm256_dpbusd_avx_epi32(sum.high, quad, weights.high)};
 }
 #else
-// Type of quantized inputs, for vpmaddwd: of every four, the even ones as 16 bits each, then the odd ones.
-using QuantizedInput = int16_t;
+// Type of quantized inputs, -127 to 127. vpmaddubsw multiplies unsigned by signed bytes and adds two products in 16
+// bits, which do not saturate: at most 2 * 128 * 127.
+using QuantizedInput = int8_t;
 constexpr bool HAS_ZERO_POINT_128 = false;
-inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) {
-  const __m256i order = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0, 1, 4, 5, 2, 3, 6, 7,
-                                         8, 9, 12, 13, 10, 11, 14, 15);
-  const __m256i packed = _mm256_shuffle_epi8(pack_i16(v), order);
-  m == ALL_LANES ? _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), packed) : store_prefix(y, m, packed);
+inline void store_quantized(QuantizedInput* y, Mask m, VecI32 v) { store_saturated_i8(y, m, v); }
+
+inline __m256i add_dot_u8_i8_quads(__m256i sum, __m256i a, __m256i b) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+}
+inline __m256i broadcast_quad(const QuantizedInput* x) {  // a load, without a shuffle
+  return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(x)));
 }
 
-// Accumulates the dot products of one k-group of x, broadcast, and eight k-groups of signed bytes in `sum`. They never
-// exceed 32 bits.
-inline __m256i dot_i8_quads(__m256i sum, __m256i even_x, __m256i odd_x, __m256i weights) {
-  const __m256i upper = _mm256_srai_epi16(_mm256_slli_epi16(weights, 8), 8), lower = _mm256_srai_epi16(weights, 8);
-  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even_x, upper));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd_x, lower));
-}
+// Accumulates the dot products of one k-group of x, broadcast, and sixteen k-groups of signed bytes in `sum`: the
+// absolute values of the weights, times x with the signs of the weights.
 inline VecI32 dot_i8_quads(VecI32 sum, const QuantizedInput* x, const char* w) {
-  const auto* pairs = reinterpret_cast<const float*>(x);  // a broadcast load needs no shuffle
-  const __m256i even_x = _mm256_castps_si256(_mm256_broadcast_ss(pairs));
-  const __m256i odd_x = _mm256_castps_si256(_mm256_broadcast_ss(pairs + 1));
+  const __m256i quad = broadcast_quad(x);
   const VecI32 weights = load_i32(w);
-  return {dot_i8_quads(sum.low, even_x, odd_x, weights.low), dot_i8_quads(sum.high, even_x, odd_x, weights.high)};
+  const auto add = [&](__m256i half, __m256i signed_bytes) {
+    return add_dot_u8_i8_quads(half, _mm256_abs_epi8(signed_bytes), _mm256_sign_epi8(quad, signed_bytes));
+  };
+  return {add(sum.low, weights.low), add(sum.high, weights.high)};
+}
+
+// Same if x is not negative.
+inline VecI32 dot_i8_quads_non_negative(VecI32 sum, const QuantizedInput* x, const char* w) {
+  const __m256i quad = broadcast_quad(x);
+  const VecI32 weights = load_i32(w);
+  return {add_dot_u8_i8_quads(sum.low, quad, weights.low), add_dot_u8_i8_quads(sum.high, quad, weights.high)};
 }
 #endif
 

@@ -16,6 +16,7 @@ namespace transformer {
 constexpr int ACCUMULATOR_REGISTERS = 24;           // of 32 registers
 constexpr int ACCUMULATOR_REGISTERS_UNPACKED = 24;  // if operands must be unpacked first
 constexpr int REGISTERS_PER_VECTOR = 1;
+constexpr int K_GROUPS_PER_ITERATION = 1;   // of the micro-kernel for packed weights
 constexpr long COLUMN_BLOCK = 64;           // columns per block of a packed weight
 constexpr long KC = 512;                    // k-groups per block of K, whose panel stays in the L2 cache
 constexpr long MIN_MC = 48;                 // minimum number of rows per block, if there are enough
