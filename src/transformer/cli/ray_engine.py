@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import socket
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -30,6 +31,7 @@ ACTOR_STARTS: Final = 3
 """Actors in a row that may die while they start, e.g. for lack of memory; each is replaced by another one."""
 FREE_CPUS: Final = 2
 """Cores that are left for tasks which read and write."""
+CONNECTION_SECONDS: Final = 15
 NEW_COLUMNS: Final = ("translation", "confidence", "error")
 WRAPPED: Final = "traceback_str"
 """Attribute of an error that Ray wraps around another one, whose type it takes on."""
@@ -215,17 +217,39 @@ def _modules(*names: str) -> list[Any]:
     return [import_module(name) for name in names]
 
 
+def _require_answer(address: str) -> None:
+    """Connects to the port of an address, if it has one; Ray itself tries again for minutes.
+
+    Raises:
+        ConfigError: Nothing answers.
+    """
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not (host and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECTION_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one there with ray start --head, or "
+            "set RAY_ADDRESS=local to start Ray on this machine"
+        ) from error
+
+
 @contextmanager
 def ray_cluster() -> Generator[None]:
     """Connects to the cluster that `RAY_ADDRESS` names or that runs here, or starts Ray on this machine.
 
     Ray is started if no cluster runs here, or if `RAY_ADDRESS` is `local`, as Ray itself has it.
+
+    Raises:
+        ConfigError: Nothing answers at `RAY_ADDRESS`.
     """
     (ray,) = _modules("ray")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     address = os.environ.get("RAY_ADDRESS", "")
     if address != "local":
+        _require_answer(address)
         with suppress(ConnectionError) if not address else nullcontext():
             ray.init(address or "auto", **quiet)
     if not ray.is_initialized():

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -285,7 +286,13 @@ def test_columns_need_a_table_that_is_divided(tiny_run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"), [("", ["auto", "local"]), ("local", ["local"]), ("10.0.0.1:6379", ["10.0.0.1:6379"])]
+    ("address", "expected"),
+    [
+        ("", ["auto", "local"]),
+        ("local", ["local"]),
+        ("127.0.0.1:{}", ["127.0.0.1:{}"]),
+        ("ray://[::1]", ["ray://[::1]"]),
+    ],
 )
 def test_ray_is_started_where_no_cluster_runs(
     address: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
@@ -301,8 +308,21 @@ def test_ray_is_started_where_no_cluster_runs(
     ray = ModuleType("ray")
     ray.__dict__.update(init=init, is_initialized=lambda: bool(started.keys() - {"auto"}), shutdown=lambda: None)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    with ray_cluster():
-        assert list(started) == expected
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        monkeypatch.setenv("RAY_ADDRESS", address.format(port))
+        with ray_cluster():
+            assert list(started) == [name.format(port) for name in expected]
     if "local" in expected:
         assert started["local"]["num_cpus"] == len(os.sched_getaffinity(0)) + FREE_CPUS
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_cluster_that_does_not_answer_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches minutes in which Ray tries again, with warnings of its own alone."""
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = address.format(listener.getsockname()[1])
+    monkeypatch.setenv("RAY_ADDRESS", closed)
+    with pytest.raises(ConfigError, match=f"no Ray cluster answers at RAY_ADDRESS={closed} "), ray_cluster():
+        pass
