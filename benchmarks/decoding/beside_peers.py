@@ -58,6 +58,11 @@ class Step:
     arguments: list[str]
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def shown_arguments(self) -> list[str]:
+        """Arguments in the result: of a file by its whole path, the name alone."""
+        return [Path(value).name if Path(value).is_absolute() else value for value in self.arguments]
+
 
 def steps(arguments: argparse.Namespace) -> list[Step]:
     """Returns the steps of a run."""
@@ -90,7 +95,7 @@ def run_steps(planned: list[Step], path: Path) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         for step in planned:
-            settings = {"arguments": step.arguments, "environment": dict(step.environment)}
+            settings = {"arguments": step.shown_arguments, "environment": dict(step.environment)}
             if {key: result.get(step.name, {}).get(key) for key in settings} == settings:
                 print(f"{step.name}: measured already", flush=True)
                 continue

@@ -51,6 +51,7 @@ def test_a_stopped_run_goes_on_where_it_stopped(
     stop.unlink()
     result = program["run_steps"](planned, out)
     assert [result[name]["variable"] for name in ("first", "second")] == ["one", None]
+    assert result["second"]["arguments"] == ["script.py", "stop"]  # without the folders of this machine
     program["run_steps"]([step("first", ["script.py", "b"], {"KIND": "one"}), planned[1]], out)
     assert runs.read_text().split() == ["a", str(stop), str(stop), "b"]
 
