@@ -1,12 +1,10 @@
 """`transformer translate --engine ray`: Parquet files that the actors of a Ray cluster translate."""
 
 import json
-import logging
 import os
-import socket
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,11 +15,12 @@ import typer
 from transformer.cli.fields import takes
 from transformer.cli.files import check_new_folder, check_readable
 from transformer.cli.parquet_shards import SUFFIX, TEXT_COLUMN, TableColumns
+from transformer.cli.ray_cluster import FREE_CPUS, one_line_errors, ray_cluster, ray_modules
 from transformer.cli.search import with_average
 from transformer.cli.sharding import ended_by_signal
 from transformer.cli.translate_shards import TranslationSetup
 from transformer.cli.verbosity import is_quiet, say
-from transformer.errors import ConfigError, DataError, TransformerError, WorkerError, counted
+from transformer.errors import ConfigError, DataError, counted
 from transformer.storage.atomic import replace_text
 
 BATCH_ROWS: Final = 1024
@@ -29,14 +28,7 @@ BLOCK_BATCHES: Final = 16
 """Batches of a block, which is written as one file; the work of an actor that fails is repeated from its block on."""
 ACTOR_STARTS: Final = 3
 """Actors in a row that may die while they start, e.g. for lack of memory; each is replaced by another one."""
-FREE_CPUS: Final = 2
-"""Cores that are left for tasks which read and write."""
-CONNECTION_SECONDS: Final = 15
 NEW_COLUMNS: Final = ("translation", "confidence", "error")
-WRAPPED: Final = "traceback_str"
-"""Attribute of an error that Ray wraps around another one, whose type it takes on."""
-OWN_ERRORS: Final = f"{TransformerError.__module__}."
-"""Beginning of the last words of an actor that could not be made, by which Ray names the type of the error."""
 JOB, RECORD, RESULT, LEASE = "_job", "job.json", "result.json", "running"
 """Folder within that of the results, its files, and its lease. Readers of Parquet skip names that begin with `_`."""
 
@@ -151,7 +143,7 @@ class RayTranslation(TranslationSetup):
         settings = {"version": transformer.__version__, **self.settings(columns=columns)}
         with _job(folder, settings, files, continues=bool(columns.ids)) as job:
             if not (job / RESULT).exists():
-                with _one_line_errors(folder, continues=bool(columns.ids)):
+                with one_line_errors(folder, continues=bool(columns.ids)):
                     self._translate(options, files, folder, columns)
                 _record_result(folder, job / RESULT, n_rows)
             _report(folder, json.loads((job / RESULT).read_text(encoding="utf-8")))
@@ -160,7 +152,7 @@ class RayTranslation(TranslationSetup):
         """Runs the job of Ray; rows whose ids are noted as written are left out."""
         from transformer.ray import Translate
 
-        ray, data = _modules("ray", "ray.data")
+        ray, data = ray_modules("ray", "ray.data")
 
         text, *ids = columns.names
         with ray_cluster():
@@ -210,55 +202,6 @@ def fitting_actors(nodes: Sequence[Mapping[str, float]], options: RayOptions) ->
         return max(1, sum(int(node.get("GPU", 0) / options.num_gpus) for node in nodes))
     whole = sum(int(node.get("CPU", 0) / options.num_cpus) for node in nodes)
     return max(1, min(whole, int((sum(node.get("CPU", 0) for node in nodes) - FREE_CPUS) / options.num_cpus)))
-
-
-def _modules(*names: str) -> list[Any]:
-    """Imports modules of Ray, which is not installed where its types are checked."""
-    return [import_module(name) for name in names]
-
-
-def _require_answer(address: str) -> None:
-    """Connects to the port of an address, if it has one; Ray itself tries again for minutes.
-
-    Raises:
-        ConfigError: Nothing answers.
-    """
-    host, _, port = address.rpartition("//")[2].rpartition(":")
-    if not (host and port.isdecimal()):
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECTION_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"no Ray cluster answers at RAY_ADDRESS={address} ({error}); start one there with ray start --head, or "
-            "set RAY_ADDRESS=local to start Ray on this machine"
-        ) from error
-
-
-@contextmanager
-def ray_cluster() -> Generator[None]:
-    """Connects to the cluster that `RAY_ADDRESS` names or that runs here, or starts Ray on this machine.
-
-    Ray is started if no cluster runs here, or if `RAY_ADDRESS` is `local`, as Ray itself has it.
-
-    Raises:
-        ConfigError: Nothing answers at `RAY_ADDRESS`.
-    """
-    (ray,) = _modules("ray")
-    quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
-    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    address = os.environ.get("RAY_ADDRESS", "")
-    if address != "local":
-        _require_answer(address)
-        with suppress(ConnectionError) if not address else nullcontext():
-            ray.init(address or "auto", **quiet)
-    if not ray.is_initialized():
-        ray.init("local", num_cpus=len(os.sched_getaffinity(0)) + FREE_CPUS, include_dashboard=False, **quiet)
-    with ended_by_signal():  # Ray has replaced the handler by its own
-        try:
-            yield
-        finally:
-            ray.shutdown()
 
 
 def parquet_files(source: Path) -> list[Path]:
@@ -343,49 +286,6 @@ def _job(folder: Path, settings: Mapping[str, Any], files: Sequence[Path], *, co
         else:
             replace_text(job / RECORD, json.dumps(current, indent=1))
         yield job
-
-
-@contextmanager
-def _one_line_errors(folder: Path, *, continues: bool) -> Generator[None]:
-    """Reports an error of Ray in one line.
-
-    Raises:
-        TransformerError: The error that an actor raised, or one with the last words of Ray.
-    """
-    try:
-        yield
-    except Exception as error:
-        causes = _causes(error)
-        raised = [cause for cause in causes if isinstance(cause, TransformerError) and not hasattr(cause, WRAPPED)]
-        if raised:
-            raise raised[0] from error
-        words = str(error).strip().splitlines() or [type(error).__name__]
-        if words[-1].startswith(OWN_ERRORS):
-            raise TransformerError(words[-1].partition(": ")[2]) from error
-        advice = "the same command continues" if continues else f"remove {folder} and start again"
-        raise WorkerError(f"Ray ended the job: {_last_words(words)}; {advice}") from error
-
-
-def _last_words(lines: Sequence[str]) -> str:
-    """Returns the last words of an error of Ray.
-
-    Where an actor died, those are its class and what follows the indented lines about it: the reason, and whether it
-    had started.
-    """
-    facts = [number for number, line in enumerate(lines) if line.startswith("\tclass_name: ")]
-    if not facts:
-        return lines[-1].strip()
-    words = [line.strip() for line in lines[facts[-1] + 1 :] if line.strip() and not line.startswith("\t")]
-    return f"actor {lines[facts[-1]].partition(': ')[2]}: {' '.join(words)}".rstrip(".")
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error and those that led to it, as Ray and Python record them."""
-    seen = set[int]()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
 
 
 def _record_result(folder: Path, record: Path, n_rows: int) -> None:

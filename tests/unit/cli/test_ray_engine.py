@@ -15,7 +15,8 @@ import pytest
 
 from transformer.cli.app import make_app
 from transformer.cli.parquet_shards import TableColumns
-from transformer.cli.ray_engine import BATCH_ROWS, FREE_CPUS, RayOptions, RayTranslation, fitting_actors, ray_cluster
+from transformer.cli.ray_cluster import FREE_CPUS, ray_cluster
+from transformer.cli.ray_engine import BATCH_ROWS, RayOptions, RayTranslation, fitting_actors
 from transformer.errors import ConfigError, DataError, TransformerError, WorkerError
 from transformer.ray import Translate
 from transformer.sharding.leases import LeaseFolder
