@@ -144,24 +144,32 @@ void for_each_panel(const PackedMatrix& w, const TopK* topk, const Multiply& mul
 template <typename P, typename X, typename Y>
 void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, const TopK* topk, int threads) {
   using Input = typename P::Input;
-  if constexpr (std::is_same_v<P, Int8> && !HAS_ZERO_POINT_128)
-    if (!has_negative(x, rows * w.inner)) return packed_linear_vector<NonNegativeInt8<>>(w, x, rows, y, topk, threads);
+  constexpr bool IS_FASTER_WITHOUT_SIGNS = std::is_same_v<P, Int8> && !HAS_ZERO_POINT_128;
   const long padded = ceil_div(w.inner, P::K_PER_GROUP) * P::K_PER_GROUP;
   const bool needs_conversion = !std::is_same_v<X, Input> || padded > w.inner;
+  bool is_signed = false;
   Input* converted = needs_conversion ? scratch<Input>(rows * padded) : nullptr;
   float* row_scales = needs_conversion ? scratch<float>(rows) : nullptr;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     if (needs_conversion) {
-#pragma omp for schedule(static)
-      for (long i = 0; i < rows; ++i)
+#pragma omp for schedule(static) reduction(|| : is_signed)
+      for (long i = 0; i < rows; ++i) {
         convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
+        if constexpr (IS_FASTER_WITHOUT_SIGNS) is_signed = is_signed || has_negative(converted + i * padded, padded);
+      }
     }
     const Input* inputs = needs_conversion ? converted : reinterpret_cast<const Input*>(x);
-    const auto multiply = [&](long panel, long, const ChunkTopK* chunk) {
-      multiply_panel<P>(inputs, padded, row_scales, w, panel, rows, y, chunk);
+    const auto multiply_panels = [&](auto product) {
+      const auto multiply = [&](long panel, long, const ChunkTopK* chunk) {
+        multiply_panel<decltype(product)>(inputs, padded, row_scales, w, panel, rows, y, chunk);
+      };
+      for_each_panel(w, topk, multiply, [] {});
     };
-    for_each_panel(w, topk, multiply, [] {});
+    if constexpr (IS_FASTER_WITHOUT_SIGNS)
+      is_signed ? multiply_panels(P()) : multiply_panels(NonNegativeInt8<>());
+    else
+      multiply_panels(P());
   }
 }
 

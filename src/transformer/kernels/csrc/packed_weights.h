@@ -63,11 +63,10 @@ struct NonNegativeInt8 : Int8 {
   }
 };
 
-template <typename T>
-bool has_negative(const T* x, long n) {
-  for (long i = 0; i < n; i += LANES)
-    if (movemask(is_negative(load(x + i, tail_mask(n - i))))) return true;
-  return false;
+bool has_negative(const int8_t* x, long n) {
+  int8_t bits = 0;
+  for (long i = 0; i < n; ++i) bits |= x[i];
+  return bits < 0;
 }
 
 // Converts a row of x to the operand type: unchanged, rounded to bfloat16, or dynamically quantized to int8. `padded`
