@@ -12,20 +12,17 @@ Usage: sh benchmarks/serving/engines/setup.sh .peers
 
 import argparse
 import json
-import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
 sys.path.insert(1, str(Path(__file__).parents[1] / "serving"))
 from busy_machine import busy_processes
-from report import command_line, hardware, spread
+from report import spread, write_result
 from servers import SERVERS, WORKERS, Servers, body, load
 from small_model import fetch_small_model
 from text_files import Run, Runner
@@ -69,6 +66,18 @@ def measurements(arguments: argparse.Namespace, folder: Path) -> dict[tuple[str,
     }
 
 
+def figures_of(rates: Mapping[tuple[str, str, int], list[float]]) -> list[dict[str, Any]]:
+    """Returns the rates of each kind, toolkit and number of busy processes, and their share of the rate alone."""
+    return [
+        {
+            "kind": kind, "toolkit": toolkit, "busy": busy, "per_second": spread(values),
+            "share_of_alone": statistics.median(values) / statistics.median(alone) if alone else None,
+        }
+        for (kind, toolkit, busy), values in rates.items()
+        for alone in [rates.get((kind, toolkit, 0))]
+    ]  # fmt: skip
+
+
 def main() -> None:
     """Measures all kinds and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -92,25 +101,11 @@ def main() -> None:
                 for (kind, toolkit), measure in measured.items():
                     with busy_processes(busy):
                         rates.setdefault((kind, toolkit, busy), []).append(measure())
+                    write_result(arguments.out, figures=figures_of(rates))  # what was measured if the run is stopped
                     rate = rates[kind, toolkit, busy][-1]
                     print(f"round {number + 1}: {kind}, {toolkit}, {busy} busy: {rate:,.1f}", flush=True)
-    figures: list[dict[str, Any]] = []
-    for (kind, toolkit, busy), values in rates.items():
-        alone = rates.get((kind, toolkit, 0))
-        share = statistics.median(values) / statistics.median(alone) if alone else None
-        figures.append({
-            "kind": kind, "toolkit": toolkit, "busy": busy, "per_second": spread(values), "share_of_alone": share,
-        })  # fmt: skip
-        print(json.dumps(figures[-1]))
-    result = {
-        "command": command_line(),
-        "hardware": hardware(torch.device("cpu")),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "figures": figures,
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    for figure in figures_of(rates):
+        print(json.dumps(figure))
 
 
 if __name__ == "__main__":

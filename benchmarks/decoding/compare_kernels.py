@@ -11,7 +11,6 @@ Usage: python benchmarks/decoding/compare_kernels.py BEFORE/_avx2.so src/transfo
 import argparse
 import ctypes
 import json
-import platform
 import statistics
 import sys
 import time
@@ -23,7 +22,7 @@ import torch
 from transformer.kernels.packed_linear import PackedLinear, Weight
 
 sys.path.insert(1, str(Path(__file__).parents[1] / "training"))
-from report import command_line, hardware, spread
+from report import spread, write_result
 
 SHAPES: Final = ((192, 576), (768, 192), (192, 8000), (512, 2048), (2048, 512))
 """Inputs and outputs of layers of the small and the base model."""
@@ -89,16 +88,7 @@ def main() -> None:
         for kind in ("any", "not negative")
     }
     print(json.dumps(summary))
-    result = {
-        "command": command_line(),
-        "hardware": hardware(torch.device("cpu")) | {"threads": arguments.threads},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "over_the_first": summary,
-        "figures": figures,
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(arguments.out, threads=arguments.threads, over_the_first=summary, figures=figures)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ Usage: python benchmarks/training/busy_machine.py [--busy 0,1,2,4] [--rounds 3] 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,9 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from jobs import SHAPES, Runner, make_job, multi30k, named
-from report import command_line, hardware, spread
+from report import spread, write_result
 
 VARIABLES = ("GOMP_SPINCOUNT", "OMP_PROC_BIND", "OMP_WAIT_POLICY")
 DEFAULT = "default"
@@ -100,15 +98,7 @@ def main() -> None:
             "share_of_alone": share,
         })  # fmt: skip
         print(json.dumps(figures[-1]))
-    result = {
-        "command": command_line(),
-        "hardware": hardware(torch.device("cpu")) | {"threads": 2},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "figures": figures,
-    }
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    write_result(arguments.out, threads=2, figures=figures)
 
 
 if __name__ == "__main__":

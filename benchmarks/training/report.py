@@ -1,5 +1,6 @@
 """Statistics of the rounds of `benchmarks/training/throughput.py`: spread, ratios, shares of the product rate."""
 
+import json
 import os
 import platform
 import re
@@ -114,3 +115,16 @@ def hardware(device: torch.device) -> dict[str, Any]:
     names = {line.partition(":")[2].strip() for line in lines if line.startswith("model name")}
     facts = {"cpu": ", ".join(names), "cores": os.cpu_count(), "system": platform.platform()}
     return facts | ({"gpu": torch.cuda.get_device_name()} if device.type == "cuda" else {})
+
+
+def write_result(path: Path | None, threads: int | None = None, **figures: Any) -> None:
+    """Writes figures as JSON, with the command, the machine and the versions. Without a path, nothing is written."""
+    if path is None:
+        return
+    result = {
+        "command": command_line(),
+        "hardware": hardware(torch.device("cpu")) | ({"threads": threads} if threads else {}),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result | figures, indent=2) + "\n")
