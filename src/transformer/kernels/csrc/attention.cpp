@@ -1,5 +1,6 @@
 // Attention that stores at most a few rows of weights at a time: softmax(Q K^T / sqrt(d_k)) V.
 #include "attention.h"
+#include "parallel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -88,36 +89,35 @@ template <typename T, int V, bool is_vector_aligned>
 void attend_heads(const Attention& a, int threads) {
   constexpr int MAX_QUERIES = 4;
   const T *keys = static_cast<const T*>(a.keys), *values = static_cast<const T*>(a.values);
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
-  for (long b = 0; b < a.batch; ++b)
-    for (long h = 0; h < a.heads; ++h) {
-      const long weights_stride = (a.positions / LANES + 1) * LANES;
-      float* weights = scratch<float>(MAX_QUERIES * weights_stride);
-      const long key_head = h * a.key_heads / a.heads;
-      const T *head_keys = keys + key_head * a.key_head, *head_values = values + key_head * a.value_head;
-      const NextHead next_head(a, key_head);
-      for (long t = 0, n; t < a.queries; t += n) {
-        n = a.queries - t >= MAX_QUERIES ? MAX_QUERIES : a.queries - t >= 2 ? 2 : 1;
-        const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
-        const long positions = attended_length(a, mask, n, a.last ? std::min(a.positions, a.last[b] + 1) : a.positions);
-        const long row = a.cache_rows ? a.cache_rows[b] : b;
-        const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
-        float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
-        switch (n) {
-          case 1:
-            attend_queries<T, V, is_vector_aligned, 1>(a, row, next_head, query, head_keys, head_values, mask,
-                                                       positions, weights, weights_stride, out);
-            break;
-          case 2:
-            attend_queries<T, V, is_vector_aligned, 2>(a, row, next_head, query, head_keys, head_values, mask,
-                                                       positions, weights, weights_stride, out);
-            break;
-          default:
-            attend_queries<T, V, is_vector_aligned, MAX_QUERIES>(a, row, next_head, query, head_keys, head_values, mask,
-                                                                 positions, weights, weights_stride, out);
-        }
+  parallel_for(a.batch * a.heads, threads, [&](long task) {
+    const long b = task / a.heads, h = task % a.heads;
+    const long weights_stride = (a.positions / LANES + 1) * LANES;
+    float* weights = scratch<float>(MAX_QUERIES * weights_stride);
+    const long key_head = h * a.key_heads / a.heads;
+    const T *head_keys = keys + key_head * a.key_head, *head_values = values + key_head * a.value_head;
+    const NextHead next_head(a, key_head);
+    for (long t = 0, n; t < a.queries; t += n) {
+      n = a.queries - t >= MAX_QUERIES ? MAX_QUERIES : a.queries - t >= 2 ? 2 : 1;
+      const bool* mask = a.mask ? a.mask + b * a.mask_batch + t * a.mask_query : nullptr;
+      const long positions = attended_length(a, mask, n, a.last ? std::min(a.positions, a.last[b] + 1) : a.positions);
+      const long row = a.cache_rows ? a.cache_rows[b] : b;
+      const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
+      float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
+      switch (n) {
+        case 1:
+          attend_queries<T, V, is_vector_aligned, 1>(a, row, next_head, query, head_keys, head_values, mask,
+                                                     positions, weights, weights_stride, out);
+          break;
+        case 2:
+          attend_queries<T, V, is_vector_aligned, 2>(a, row, next_head, query, head_keys, head_values, mask,
+                                                     positions, weights, weights_stride, out);
+          break;
+        default:
+          attend_queries<T, V, is_vector_aligned, MAX_QUERIES>(a, row, next_head, query, head_keys, head_values, mask,
+                                                               positions, weights, weights_stride, out);
       }
     }
+  });
 }
 
 template <typename T, bool is_vector_aligned>

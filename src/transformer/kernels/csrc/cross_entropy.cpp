@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "work_stealing.h"
+#include "parallel.h"
 
 namespace transformer {
 namespace {

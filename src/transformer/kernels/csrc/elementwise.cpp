@@ -5,7 +5,7 @@
 
 #include "activations.h"
 #include "dropout.h"
-#include "work_stealing.h"
+#include "parallel.h"
 
 namespace transformer {
 namespace {

@@ -55,8 +55,7 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
   }
   threads = threads_for(operations, threads);
   const int threads_per_sentence = count < threads ? threads : 1;
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1 && threads_per_sentence == 1)
-  for (long i = 0; i < count; ++i) {
+  parallel_for(count, threads_per_sentence == 1 ? threads : 1, [&](long i) {
     Attention a{};
     const char* first = static_cast<const char*>(projections.row(starts[i], projected));
     a.query = first;
@@ -72,7 +71,7 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
     a.is_bfloat16 = projections.is_bf16, a.is_full_sequence = 1, a.allow_bf16 = encoder.is_rounded;
     a.mask = mask, a.mask_query = mask ? longest : 0;
     transformer_attention(&a, threads_per_sentence);
-  }
+  });
 }
 
 void rotate_sentences(const Encoder& encoder, const Layer& layer, const int64_t* lengths, long count,
@@ -80,9 +79,9 @@ void rotate_sentences(const Encoder& encoder, const Layer& layer, const int64_t*
   const long stride = (encoder.heads + 2 * encoder.key_heads) * encoder.head_width;
   for (long i = 0; i < count; ++i, projections += lengths[i - 1] * stride) {
     const int n_threads = threads_for(NORM_OPERATIONS_PER_ELEMENT * lengths[i] * stride, threads);
-#pragma omp parallel for schedule(static) num_threads(n_threads) if (n_threads > 1)
-    for (long position = 0; position < lengths[i]; ++position)
+    parallel_for(lengths[i], n_threads, [&](long position) {
       rotate(layer, projections + position * stride, encoder.heads + encoder.key_heads, encoder.head_width, position);
+    });
   }
 }
 

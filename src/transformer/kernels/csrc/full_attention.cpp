@@ -1,6 +1,7 @@
 // Attention over full sequences, in which keys and values are read once for many queries.
 #include "attention.h"
 #include "amx.h"
+#include "parallel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -83,28 +84,27 @@ void attend_rows(const Attention& a, long b, long t, const float* query, const f
 void attend_f32(const Attention& a, int threads) {
   const float *keys = static_cast<const float*>(a.keys), *values = static_cast<const float*>(a.values);
   const long n_panels = (a.positions + NR - 1) / NR, padded = (a.width + LANES - 1) / LANES * LANES;
-#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
-  for (long b = 0; b < a.batch; ++b)
-    for (long h = 0; h < a.heads; ++h) {
-      float* packed_keys = scratch<float, 3>(n_panels * NR * a.width + a.positions * padded + NR);
-      float* packed_values = packed_keys + n_panels * NR * a.width;
-      const long key_head = h * a.key_heads / a.heads;
-      transpose(keys + b * a.key_batch + key_head * a.key_head, a.key_stride, a.positions, a.width, packed_keys);
-      const float* head_values = values + b * a.value_batch + key_head * a.value_head;
-      for (long s = 0; s < a.positions; ++s)
-        for (long e = 0; e < padded; e += LANES)
-          store(packed_values + s * padded + e, 0xffff,
-                load(head_values + s * a.value_stride + e, tail_mask(std::max(0L, a.width - e))));
-      const long n_blocks = (a.queries + MR - 1) / MR;
-      for (long block = 0, t = 0; block < n_blocks; ++block) {
-        const long n = (a.queries - t + n_blocks - block - 1) / (n_blocks - block);  // blocks of similar size
-        const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
-        float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
-        dispatch_rows(
-            n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, packed_keys, packed_values, out); });
-        t += n;
-      }
+  parallel_for(a.batch * a.heads, threads, [&](long task) {
+    const long b = task / a.heads, h = task % a.heads;
+    float* packed_keys = scratch<float, 3>(n_panels * NR * a.width + a.positions * padded + NR);
+    float* packed_values = packed_keys + n_panels * NR * a.width;
+    const long key_head = h * a.key_heads / a.heads;
+    transpose(keys + b * a.key_batch + key_head * a.key_head, a.key_stride, a.positions, a.width, packed_keys);
+    const float* head_values = values + b * a.value_batch + key_head * a.value_head;
+    for (long s = 0; s < a.positions; ++s)
+      for (long e = 0; e < padded; e += LANES)
+        store(packed_values + s * padded + e, 0xffff,
+              load(head_values + s * a.value_stride + e, tail_mask(std::max(0L, a.width - e))));
+    const long n_blocks = (a.queries + MR - 1) / MR;
+    for (long block = 0, t = 0; block < n_blocks; ++block) {
+      const long n = (a.queries - t + n_blocks - block - 1) / (n_blocks - block);  // blocks of similar size
+      const float* query = static_cast<const float*>(a.query) + b * a.query_batch + t * a.query_stride + h * a.width;
+      float* out = static_cast<float*>(a.out) + ((b * a.queries + t) * a.heads + h) * a.width;
+      dispatch_rows(
+          n, [&](auto rows_at_once) { attend_rows<rows_at_once>(a, b, t, query, packed_keys, packed_values, out); });
+      t += n;
     }
+  });
 }
 
 // Attention in bfloat16. Keys and values are packed once for all queries of a head and padded with zeros to whole
@@ -257,13 +257,10 @@ class Bf16Attention {
 
 template <typename T>
 void attend_bf16(const Attention& a, int threads) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  parallel_region(threads, [&](const Thread& thread) {
     Bf16Attention<T> attention(a);
-#pragma omp for collapse(2) schedule(static)
-    for (long b = 0; b < a.batch; ++b)
-      for (long h = 0; h < a.heads; ++h) attention.attend(b, h);
-  }
+    thread.for_each_task(a.batch * a.heads, [&](long task) { attention.attend(task / a.heads, task % a.heads); }, true);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Arguments and declarations of the kernels, for Python and for one another.
 #pragma once
+#include "straggler_backoff.h"
 #include "vectors.h"
 
 namespace transformer {
@@ -88,10 +89,12 @@ struct Layer {
   int is_pre;
 };
 
-// Number of multiplications from which several threads are faster than one.
+// Number of multiplications from which several threads are faster than one, if all of them are scheduled.
 constexpr long MIN_PARALLEL_OPERATIONS = 1 << 19;
 constexpr long NORM_OPERATIONS_PER_ELEMENT = 8;  // approximate number per element
-inline int threads_for(long operations, int threads) { return operations >= MIN_PARALLEL_OPERATIONS ? threads : 1; }
+inline int threads_for(long operations, int threads) {
+  return operations < MIN_PARALLEL_OPERATIONS || straggler_backoff().is_active() ? 1 : threads;
+}
 
 }  // namespace transformer
 

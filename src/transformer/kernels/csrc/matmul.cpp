@@ -16,7 +16,7 @@
 // take less time than one product by vector instructions, if the matrices are large enough to amortize the splitting.
 // The sums are float32, like those of vector instructions, but in another order.
 #include "packing.h"
-#include "work_stealing.h"
+#include "parallel.h"
 #include "amx.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // LayerNorm(x + y) or RMSNorm(x + y), row by row in one pass over memory.
 #include "kernels.h"
+#include "parallel.h"
 #include "vectors.h"
 
 #include <cmath>
@@ -36,7 +37,7 @@ void add_norm(const float* x, const float* y, const float* alpha, const float* b
 
 extern "C" void transformer_add_norm(const float* x, const float* y, const float* alpha, const float* beta, float eps,
                                      long rows, long width, float* out, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < rows; ++i)
+  transformer::parallel_for(rows, threads, [=](long i) {
     transformer::add_norm(x + i * width, y ? y + i * width : nullptr, alpha, beta, eps, width, out + i * width);
+  });
 }

@@ -9,8 +9,9 @@
 // batch (batch invariance). The exception is float32 with AMX (bf16x3), which is used for many rows only: its sums
 // differ from those of vector instructions in their last bits.
 #include "packed_linear_amx.h"
+#include "parallel.h"
 
-#include <omp.h>
+#include <atomic>
 
 namespace transformer {
 namespace {
@@ -122,22 +123,22 @@ void multiply_panel(const typename P::Input* inputs, long padded, const float* r
 // Distributes the panels among threads. Calls `multiply` with each panel and the end of its range, and `flush` for
 // pending epilogues.
 template <typename Multiply, typename End>
-void for_each_panel(const PackedMatrix& w, const TopK* topk, const Multiply& multiply, const End& flush) {
-  const long panels = ceil_div(w.columns, PANEL), n_threads = omp_get_num_threads(), thread = omp_get_thread_num();
+void for_each_panel(const PackedMatrix& w, const TopK* topk, const Thread& thread, const Multiply& multiply,
+                    const End& flush) {
+  const long panels = ceil_div(w.columns, PANEL);
   if (!topk) {
-    const long end = panels * (thread + 1) / n_threads;
-    for (long panel = panels * thread / n_threads; panel < end; ++panel) multiply(panel, end, nullptr);
+    const long end = thread.first_task(thread.index + 1, panels);
+    thread.for_each_own_task(panels, [&](long panel) { multiply(panel, end, nullptr); });
     return flush();
   }
   constexpr long panels_per_chunk = CHUNK_COLUMNS / PANEL;
-#pragma omp for schedule(static) nowait
-  for (long chunk_index = 0; chunk_index < topk->n_chunks; ++chunk_index) {
-    const ChunkTopK chunk = topk->begin_chunk(thread);
+  thread.for_each_own_task(topk->n_chunks, [&](long chunk_index) {
+    const ChunkTopK chunk = topk->begin_chunk(thread.index);
     const long end = std::min(panels, (chunk_index + 1) * panels_per_chunk);
     for (long panel = chunk_index * panels_per_chunk; panel < end; ++panel) multiply(panel, end, &chunk);
     flush();
     topk->end_chunk(chunk, chunk_index);
-  }
+  });
 }
 
 // Computes the layer by vector instructions; writes the result to `y`, or ranks it with `topk`.
@@ -147,47 +148,49 @@ void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, co
   constexpr bool IS_FASTER_WITHOUT_SIGNS = std::is_same_v<P, Int8> && !HAS_ZERO_POINT_128;
   const long padded = ceil_div(w.inner, P::K_PER_GROUP) * P::K_PER_GROUP;
   const bool needs_conversion = !std::is_same_v<X, Input> || padded > w.inner;
-  bool is_signed = false;
+  std::atomic<bool> is_signed = false;
   Input* converted = needs_conversion ? scratch<Input>(rows * padded) : nullptr;
   float* row_scales = needs_conversion ? scratch<float>(rows) : nullptr;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  parallel_region(threads, [&](const Thread& thread) {
     if (needs_conversion) {
-#pragma omp for schedule(static) reduction(|| : is_signed)
-      for (long i = 0; i < rows; ++i) {
+      bool is_own_signed = false;
+      thread.for_each_own_task(rows, [&](long i) {
         convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
-        if constexpr (IS_FASTER_WITHOUT_SIGNS) is_signed = is_signed || has_negative(converted + i * padded, padded);
-      }
+        if constexpr (IS_FASTER_WITHOUT_SIGNS)
+          is_own_signed = is_own_signed || has_negative(converted + i * padded, padded);
+      });
+      if (is_own_signed) is_signed = true;
+      thread.barrier();
     }
     const Input* inputs = needs_conversion ? converted : reinterpret_cast<const Input*>(x);
     const auto multiply_panels = [&](auto product) {
       const auto multiply = [&](long panel, long, const ChunkTopK* chunk) {
         multiply_panel<decltype(product)>(inputs, padded, row_scales, w, panel, rows, y, chunk);
       };
-      for_each_panel(w, topk, multiply, [] {});
+      for_each_panel(w, topk, thread, multiply, [] {});
     };
     if constexpr (IS_FASTER_WITHOUT_SIGNS)
       is_signed ? multiply_panels(P()) : multiply_panels(NonNegativeInt8<>());
     else
       multiply_panels(P());
-  }
+  });
 }
 
 // Multiplies converted rows by the panels of the calling thread with AMX; writes the result to `y`, or ranks it.
 template <typename P, typename Y>
 void multiply_panels_amx(const PackedMatrix& w, KRange k_range, const typename P::Input* inputs, long padded,
-                         const float* row_scales, long rows, Y* y, const TopK* topk) {
+                         const float* row_scales, long rows, Y* y, const TopK* topk, const Thread& thread) {
   AmxPanelKernel<P, Y> kernel(w, k_range);
   if (!topk && rows >= MIN_ROWS_FOR_ROW_BLOCKS) {
-    const long panels = ceil_div(w.columns, PANEL), n_threads = omp_get_num_threads(), thread = omp_get_thread_num();
-    kernel.multiply(inputs, padded, row_scales, panels * thread / n_threads, panels * (thread + 1) / n_threads, rows,
-                    y);
+    const long panels = ceil_div(w.columns, PANEL);
+    kernel.multiply(inputs, padded, row_scales, thread.first_task(thread.index, panels),
+                    thread.first_task(thread.index + 1, panels), rows, y);
     return kernel.flush_epilogue();
   }
   const auto multiply = [&](long panel, long end, const ChunkTopK* chunk) {
     kernel.multiply(inputs, padded, row_scales, panel, end, rows, y, chunk);
   };
-  for_each_panel(w, topk, multiply, [&] { kernel.flush_epilogue(); });
+  for_each_panel(w, topk, thread, multiply, [&] { kernel.flush_epilogue(); });
 }
 
 template <typename P, typename X, typename Y>
@@ -198,18 +201,19 @@ void packed_linear_amx(const PackedMatrix& w, const X* x, long rows, Y* y, const
   float* row_scales = scratch<float>(rows);
   if constexpr (std::is_same_v<X, Input>)
     if (padded == w.inner) {
-#pragma omp parallel num_threads(threads) if (threads > 1)
-      multiply_panels_amx<P>(w, {0, w.inner}, x, padded, row_scales, rows, y, topk);
+      parallel_region(threads, [&](const Thread& thread) {
+        multiply_panels_amx<P>(w, {0, w.inner}, x, padded, row_scales, rows, y, topk, thread);
+      });
       return;
     }
   Input* converted = scratch<Input>(rows * padded);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-#pragma omp for schedule(static)
-    for (long i = 0; i < rows; ++i)
+  parallel_region(threads, [&](const Thread& thread) {
+    thread.for_each_own_task(rows, [&](long i) {
       convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
-    multiply_panels_amx<P>(w, {0, w.inner}, converted, padded, row_scales, rows, y, topk);
-  }
+    });
+    thread.barrier();
+    multiply_panels_amx<P>(w, {0, w.inner}, converted, padded, row_scales, rows, y, topk, thread);
+  });
 }
 
 // float32 as bf16x3: blocked by rows and, if there are many rows, by K, so that split operands stay in the caches.
@@ -226,22 +230,23 @@ void packed_linear_amx<Float32, float, float>(const PackedMatrix& w, const float
   float* converted = scratch<float>(block_rows * padded);
   PackedMatrix unfinished = w;  // without epilogue, for all K blocks but the last
   unfinished.bias = nullptr, unfinished.activation = 0;
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  for (long first = 0; first < rows; first += block_rows)
-    for (long k = 0; k < w.inner || k == 0; k += std::max(1L, k_per_range)) {
-      const KRange k_range{k, std::min(k_per_range, w.inner - k)};
-      const long n_rows = std::min(block_rows, rows - first);
-      const float* src = x + first * w.inner + k;
-      if (first || k) {
-#pragma omp barrier
+  parallel_region(threads, [&](const Thread& thread) {
+    for (long first = 0; first < rows; first += block_rows)
+      for (long k = 0; k < w.inner || k == 0; k += std::max(1L, k_per_range)) {
+        const KRange k_range{k, std::min(k_per_range, w.inner - k)};
+        const long n_rows = std::min(block_rows, rows - first);
+        const float* src = x + first * w.inner + k;
+        if (first || k) thread.barrier();
+        thread.for_each_own_task(ceil_div(n_rows, LANES), [&](long block) {
+          const long i = block * LANES;
+          pack_a_bf16x3(src + i * w.inner, w.inner, false, k_range.count, std::min(LANES, n_rows - i),
+                        reinterpret_cast<char*>(converted + i * padded), 4 * padded);
+        });
+        thread.barrier();
+        multiply_panels_amx<Float32>(k + k_per_range < w.inner ? unfinished : w, k_range, converted, padded, nullptr,
+                                     n_rows, y ? y + first * w.columns : nullptr, topk, thread);
       }
-#pragma omp for schedule(static)
-      for (long i = 0; i < n_rows; i += LANES)
-        pack_a_bf16x3(src + i * w.inner, w.inner, false, k_range.count, std::min(LANES, n_rows - i),
-                      reinterpret_cast<char*>(converted + i * padded), 4 * padded);
-      multiply_panels_amx<Float32>(k + k_per_range < w.inner ? unfinished : w, k_range, converted, padded, nullptr,
-                                   n_rows, y ? y + first * w.columns : nullptr, topk);
-    }
+  });
 }
 
 template <typename P>
@@ -289,8 +294,7 @@ extern "C" int transformer_embedding_lookup(const transformer::PackedMatrix* w, 
   using namespace transformer;
   for (long i = 0; i < n; ++i)
     if (columns[i] < 0 || columns[i] >= w->columns) return 1;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < n; ++i) {
+  parallel_for(n, threads, [=](long i) {
     const float scale = factor * (w->scales ? w->scales[columns[i]] : 1.0f);
     float* row = out + i * w->inner;
     switch (w->precision) {
@@ -298,7 +302,7 @@ extern "C" int transformer_embedding_lookup(const transformer::PackedMatrix* w, 
       case 1: copy_column<uint16_t>(*w, columns[i], scale, row); break;
       default: copy_column<int8_t>(*w, columns[i], scale, row);
     }
-  }
+  });
   return 0;
 }
 

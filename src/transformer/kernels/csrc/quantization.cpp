@@ -1,4 +1,5 @@
 // Quantization of weights to int8, and sums of quantized rows, when a model is loaded.
+#include "parallel.h"
 #include "vectors.h"
 
 #include <algorithm>
@@ -7,8 +8,7 @@
 extern "C" void transformer_quantize_rows(const float* weight, long rows, long inner, int8_t* values, float* scales,
                                           int threads) {
   using namespace transformer;
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < rows; ++i) {
+  parallel_for(rows, threads, [=](long i) {
     const float* row = weight + i * inner;
     VecF32 maxima = broadcast(0.0f);
     for (long k = 0; k < inner; k += LANES) maxima = max(maxima, abs(load(row + k, tail_mask(inner - k))));
@@ -18,14 +18,13 @@ extern "C" void transformer_quantize_rows(const float* weight, long rows, long i
       const Mask m = tail_mask(inner - k);
       store_saturated_i8(values + i * inner + k, m, convert_to_i32(load(row + k, m) * inverse_scale));
     }
-  }
+  });
 }
 
 extern "C" void transformer_sum_int8_rows(const int8_t* values, long rows, long inner, int32_t* sums, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < rows; ++i) {
+  transformer::parallel_for(rows, threads, [=](long i) {
     int32_t sum = 0;
     for (long k = 0; k < inner; ++k) sum += values[i * inner + k];
     sums[i] = sum;
-  }
+  });
 }

@@ -2,6 +2,7 @@
 // reused memory.
 #pragma once
 #include "kernels.h"
+#include "parallel.h"
 
 namespace transformer {
 namespace {
@@ -25,11 +26,11 @@ void attend(const Attention& a, int threads) {
 
 // Multiplies x element by element with y, in place.
 void multiply_elements(float* x, const float* y, long n, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (long i = 0; i < n; i += LANES) {
+  parallel_for((n + LANES - 1) / LANES, threads, [=](long vector) {
+    const long i = vector * LANES;
     const Mask m = tail_mask(n - i);
     store(x + i, m, load(x + i, m) * load(y + i, m));
-  }
+  });
 }
 
 // Rotates the heads of a query or key at a position, in place: pairs of features half a head apart.

@@ -1,6 +1,6 @@
 // Attention and its gradient, one head at a time, so that the intermediate results of a head stay in the cache of a
 // core. Products take float32 or bfloat16, as in `matmul.cpp`; sums, softmax and its gradient are float32.
-#include "work_stealing.h"
+#include "parallel.h"
 #include "short_attention.h"
 #include "amx.h"
 

@@ -27,12 +27,13 @@ from transformer.runtime.allocator import trim_heap
 from transformer.runtime.frames import Frame, Kind, decode_message, encode_message
 from transformer.runtime.pool import serve_pool
 from transformer.runtime.worker import Emit
-from transformer.serving.engine.model_process import NICENESS
 from transformer.serving.engine.starting import Settings
 from transformer.serving.engine.tasks import service_error
 from transformer.serving.errors import ServiceError
 
 MEMORY_ERROR: Final = ServiceError("too_large", "the file needs too much memory; split it", param="file")
+NICENESS: Final = 5
+"""Lowers the priority of documents below that of single sentences, for which somebody waits."""
 
 
 def run(stream: socket.socket, settings: Settings) -> NoReturn:

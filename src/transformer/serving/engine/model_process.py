@@ -25,8 +25,9 @@ from transformer.serving.interfaces import Item
 
 MAX_PROBLEM: Final = 2000
 """Maximum number of characters of an error message."""
-NICENESS: Final = 5
-"""Lowers the priority of workers, so that the process that answers clients need not wait for a core."""
+NICENESS: Final = 1
+"""Lowers the priority of workers a little: the process that answers clients need not wait for a core, and beside other
+processes that compute they still get almost an equal share."""
 
 
 def run(stream: socket.socket, settings: Settings) -> NoReturn:

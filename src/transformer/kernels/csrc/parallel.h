@@ -6,9 +6,25 @@
 
 #include <algorithm>
 
+#include "straggler_backoff.h"
 #include "vectors.h"
 
 namespace transformer {
+
+// Measures how long the calling thread works before each barrier of a parallel region, and how long it waits there.
+class BarrierTimer {
+ public:
+  void arrive() { arrival_ = StragglerBackoff::Clock::now(); }
+
+  void leave() {
+    const auto now = StragglerBackoff::Clock::now();
+    straggler_backoff().record(arrival_ - begin_, now - arrival_, now);
+    begin_ = now;
+  }
+
+ private:
+  StragglerBackoff::Clock::time_point begin_ = StragglerBackoff::Clock::now(), arrival_{};
+};
 
 // A thread of a parallel region.
 class Thread {
@@ -19,11 +35,19 @@ class Thread {
   };
 
   Thread() = default;  // a single thread
-  Thread(long n_threads, long index, Counter* counter) : n_threads(n_threads), index(index), counters_(counter) {}
+  Thread(long n_threads, long index, Counter* counter, BarrierTimer* timer)
+      : n_threads(n_threads), index(index), counters_(counter), timer_(timer) {}
 
   const long n_threads = 1, index = 0;  // number of threads, and index of this one
 
   long first_task(long part, long tasks) const { return tasks * part / n_threads; }
+
+  // Calls `work` with each task of the part of this thread, and steals none.
+  template <typename Work>
+  void for_each_own_task(long tasks, Work work) const {
+    const long end = first_task(index + 1, tasks);
+    for (long i = first_task(index, tasks); i < end; ++i) work(i);
+  }
 
   // Calls `work` with each task. If `is_fine_grained`, half of the remaining tasks of a part are claimed at a time.
   template <typename Work>
@@ -48,9 +72,10 @@ class Thread {
   }
 
   void barrier() const {
-    if (n_threads > 1) {
+    if (n_threads == 1) return;
+    if (index == 0) timer_->arrive();
 #pragma omp barrier
-    }
+    if (index == 0) timer_->leave();
   }
 
  private:
@@ -67,6 +92,7 @@ class Thread {
   }
 
   Counter* counters_ = nullptr;
+  BarrierTimer* timer_ = nullptr;  // of the calling thread, which has index 0
   mutable uint64_t section_ = 0;
 };
 
@@ -74,10 +100,16 @@ class Thread {
 template <typename Work>
 void parallel_region(int threads, Work work) {
   if (threads <= 1) return work(Thread());  // avoids teams of one thread, which attention would create by the thousand
+  BarrierTimer timer;
   auto* counter = scratch<Thread::Counter, 19>(threads);
   std::fill(counter, counter + threads, Thread::Counter{0});
 #pragma omp parallel num_threads(threads)
-  work(Thread(omp_get_num_threads(), omp_get_thread_num(), counter));
+  {
+    const int index = omp_get_thread_num();
+    work(Thread(omp_get_num_threads(), index, counter, &timer));
+    if (index == 0) timer.arrive();
+  }
+  timer.leave();
 }
 
 // Runs fine-grained tasks on several threads.
