@@ -90,6 +90,14 @@ def test_translations_are_those_of_the_translator(translator: Translator) -> Non
     assert run(translator, "translate", LINES[:1])[0]["alignment"] is None
 
 
+def test_results_are_reported_before_a_second_search(translator: Translator) -> None:
+    """Catches results that are reported for another line, and an answer that lacks or changes them."""
+    lines, ready = ["one two three", "one 512", "seven"], dict[int, Any]()  # the model changes the number
+    results = run_task(translator, "translate", [Item(line) for line in lines], {}, ready.update)
+    assert results == run(translator, "translate", lines)
+    assert ready == {0: results[0], 2: results[2]}
+
+
 def test_terms_of_a_glossary_are_required(translator: Translator) -> None:
     """Catches a glossary or banned phrases that are dropped."""
     (result,) = run(translator, "translate", ["seven"], glossary=[["seven", "two two"]])

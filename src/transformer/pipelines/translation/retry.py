@@ -8,7 +8,7 @@ that does not expect a number writes it first and then little that makes sense.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -77,15 +77,21 @@ class Retrier:
     assembler: Assembler
     checker: Checker
 
-    def retry(self, checked: Sequence[CheckedLine]) -> list[CheckedLine]:
+    def retry(
+        self, checked: Sequence[CheckedLine], on_ready: Callable[[Mapping[int, CheckedLine]], object] | None = None
+    ) -> list[CheckedLine]:
         """Returns the lines with better translations where a second search found them.
 
         Args:
             checked: Lines with their translations, checked.
+            on_ready: Function to call before the second search, if there is one, with the lines that need none, by
+                their places.
         """
         results, remaining = list(checked), [*range(len(checked))]
         for number in range(ATTEMPTS):
             attempts = {i: attempt for i in remaining if (attempt := self._attempt(checked[i], number))}
+            if attempts and number == 0 and on_ready is not None:
+                on_ready({i: line for i, line in enumerate(checked) if i not in attempts})
             searched = self._search([*attempts.values()])
             finished = self._finish([*attempts.values()], searched)
             remaining = []

@@ -1,7 +1,7 @@
 """Translator: holds a model with its tokenizers and settings, and runs the five stages of a translation."""
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, overload
@@ -227,6 +227,7 @@ class Translator:
         terminology: Terminology | None = None,
         prefixes: Sequence[str] | None = None,
         first_line: int = 0,
+        on_ready: Callable[[Mapping[int, Translation]], object] | None = None,
         **languages: Unpack[Languages],
     ) -> list[Translation]:
         """Returns one `Translation` per line, in order.
@@ -238,6 +239,8 @@ class Translator:
             terminology: Terms and protected spans, instead of the translator's.
             prefixes: Beginning of the translation of each line; for a split line, of its first segment.
             first_line: Number of lines before these, so that each line of a long text has its own random stream.
+            on_ready: Function to call before lines with a problem are searched for again, if there are any, with the
+                translations of the others by their places in `lines`.
             **languages: Source and target language of these lines, instead of the translator's.
 
         Raises:
@@ -247,7 +250,7 @@ class Translator:
                 missing or none of the model's.
         """
         pending = self.begin(lines, prefixes, first_line, search=search, terminology=terminology, **languages)
-        return self.finish(pending, done)
+        return self.finish(pending, done, on_ready)
 
     def translate_file(
         self,
@@ -297,19 +300,36 @@ class Translator:
         segments = [segment for line in segmented for segment in line.segments]
         return PendingTranslation(lines, stages, segmented, self.searcher.begin(segments, stages.options))
 
-    def finish(self, pending: PendingTranslation, done: Callable[[int], None] | None = None) -> list[Translation]:
+    def finish(
+        self,
+        pending: PendingTranslation,
+        done: Callable[[int], None] | None = None,
+        on_ready: Callable[[Mapping[int, Translation]], object] | None = None,
+    ) -> list[Translation]:
         """Returns the translations of lines whose translation was started with `begin`; this works once.
+
+        `done` and `on_ready` are those of `translations`.
 
         Raises:
             WorkerError: A process was killed, or the processes were ended by `close`.
             ConfigError: The translations have been returned before.
         """
-        checked = self.finish_checked(pending, done)
         model = self.confidence_model(pending.options.search)
-        return [with_confidence(line, model) for line in checked]
+        ready: dict[int, Translation] = {}
+
+        def report(lines: Mapping[int, CheckedLine]) -> None:
+            ready.update({i: with_confidence(line, model) for i, line in lines.items()})
+            if on_ready is not None:
+                on_ready(ready)
+
+        checked = self.finish_checked(pending, done, report)
+        return [ready[i] if i in ready else with_confidence(line, model) for i, line in enumerate(checked)]
 
     def finish_checked(
-        self, pending: PendingTranslation, done: Callable[[int], None] | None = None
+        self,
+        pending: PendingTranslation,
+        done: Callable[[int], None] | None = None,
+        on_ready: Callable[[Mapping[int, CheckedLine]], object] | None = None,
     ) -> list[CheckedLine]:
         """Same as `finish`, but returns the lines with all that the stages know about them, without a confidence."""
         stages, lines = pending.stages, pending.segmented
@@ -318,7 +338,7 @@ class Translator:
         searched = group_by_line(counts, segments, len(pending.lines))
         checked = stages.checker.check(lines, searched, stages.assembler.assemble(lines, searched))
         retrier = Retrier(stages.options, stages.segmenter, self.searcher, stages.assembler, stages.checker)
-        return retrier.retry(checked)
+        return retrier.retry(checked, on_ready)
 
     def confidence_model(self, search: Search) -> ConfidenceModel | None:
         """Returns the model of the confidence in translations of a search; None for an ensemble, or without one."""

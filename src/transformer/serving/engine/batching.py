@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -174,8 +174,14 @@ class Batcher:
     async def _receive(self, answer: Answer, batch: Batch) -> None:
         if isinstance(request := batch.items[0].request, StreamRequest):
             await self._receive_parts(answer, request, batch.items[0])
+            return
+        while "part" in (part := await self._next_part(answer)):
+            self._set_results([(batch.items[place], result) for place, result in part["part"]])
+        if "error" in part:
+            _fail_items(batch.items, _result(part))
         else:
-            self._set_results(batch, await self._next_part(answer))
+            results = zip(batch.items, part["results"], strict=True)
+            self._set_results([(item, result) for item, result in results if result is not None])
 
     async def _next_part(self, answer: Answer) -> Message:
         part = await answer.next()
@@ -193,11 +199,8 @@ class Batcher:
             del self._streaming[request]
         request.set_result(item, _result(part))
 
-    def _set_results(self, batch: Batch, answer: Mapping[str, Any]) -> None:
-        if "error" in answer:
-            _fail_items(batch.items, _result(answer))
-            return
-        for item, result in zip(batch.items, answer["results"], strict=True):
+    def _set_results(self, results: Iterable[tuple[QueuedItem, Mapping[str, Any]]]) -> None:
+        for item, result in results:
             job = item.request.job
             self.estimator.learn(job.task, job.items[item.index], result)
             item.request.set_result(item, _result(result))

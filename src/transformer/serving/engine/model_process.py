@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import traceback
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -35,8 +36,9 @@ def run(stream: socket.socket, settings: Settings) -> NoReturn:
 
     The server receives STATUS frames with JSON objects: {"pid"}; {"facts"} with those of `describe` and, of a loaded
     model, the "device", or {"problem"}; then {"workers"} with the ids of all workers whenever they change. Its REQUEST
-    frames are {"task", "items", "options", "is_stream"}. The RESULT is {"results": [...]}, or {"error"} if all fail; a
-    stream has a PART for each part of a text, and ends with {} or {"error"}.
+    frames are {"task", "items", "options", "is_stream"}. The RESULT is {"results": [...]}, or {"error"} if all fail.
+    Results that are ready long before the others are a PART of lists of their place and the result; the RESULT has null
+    in these places. A stream has a PART for each part of a text, and ends with {} or {"error"}.
 
     Args:
         stream: Socket that is connected to the server.
@@ -112,7 +114,15 @@ def _answer(pipeline: Any, request: bytes, emit: Emit) -> bytes:
                 if not emit(json.dumps(part).encode()):
                     break
         else:
-            answer["results"] = run_task(pipeline, message["task"], items, message["options"])
+            sent: set[int] = set()
+
+            def send(results: Mapping[int, dict[str, Any]]) -> None:
+                if results:
+                    emit(json.dumps([*results.items()]).encode())
+                    sent.update(results)
+
+            results = run_task(pipeline, message["task"], items, message["options"], send)
+            answer["results"] = [None if i in sent else result for i, result in enumerate(results)]
     except ConnectionError:
         raise
     except Exception as error:

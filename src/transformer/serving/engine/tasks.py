@@ -15,10 +15,17 @@ from transformer.serving.errors import ServiceError
 from transformer.serving.interfaces import Item, Task
 
 Pipeline = TypeVar("Pipeline")
+OnReady = Callable[[Mapping[int, dict[str, Any]]], object]
 LOGGER: Final = logging.getLogger("transformer.serving")
 
 
-def run_task(pipeline: Any, task: Task, items: Sequence[Item], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def run_task(
+    pipeline: Any,
+    task: Task,
+    items: Sequence[Item],
+    options: Mapping[str, Any],
+    on_ready: OnReady = lambda results: None,
+) -> list[dict[str, Any]]:
     """Returns the results of a batch, in order.
 
     If the batch fails, each item is run alone, so that one bad text fails alone.
@@ -28,6 +35,7 @@ def run_task(pipeline: Any, task: Task, items: Sequence[Item], options: Mapping[
         task: Work to do with the items.
         items: Units of work.
         options: Options of the task, see `transformer.serving.engine.options`.
+        on_ready: Function to call with results, by their places, that are ready long before the others.
 
     Returns:
         JSON-like results in the form that `transformer.serving.interfaces` describes; that of an item that fails is
@@ -36,7 +44,7 @@ def run_task(pipeline: Any, task: Task, items: Sequence[Item], options: Mapping[
     Raises:
         ServiceError: An option is invalid, or the model does not do this work.
     """
-    run = _runner(pipeline, task, read_options(task, options))
+    run = _runner(pipeline, task, read_options(task, options), on_ready)
     try:
         return run(items)
     except ServiceError:
@@ -81,14 +89,16 @@ def service_error(error: Exception) -> ServiceError:
     return ServiceError("internal", f"{type(error).__name__} while the request was processed; the log says where")
 
 
-def _runner(pipeline: Any, task: Task, options: Any) -> Callable[[Sequence[Item]], list[dict[str, Any]]]:
+def _runner(
+    pipeline: Any, task: Task, options: Any, on_ready: OnReady
+) -> Callable[[Sequence[Item]], list[dict[str, Any]]]:
     """Returns the function that runs the items of a task.
 
     Raises:
         ServiceError: The model does not do this work.
     """
     if task == "translate":
-        return lambda items: translating.translate(_check(pipeline, Translator, task), items, options)
+        return lambda items: translating.translate(_check(pipeline, Translator, task), items, options, on_ready)
     if task == "score":
         return lambda items: translating.score(_check(pipeline, Translator, task), items, options)
     if task == "generate":

@@ -1,7 +1,7 @@
 """Translations and their scores, in a worker."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,8 +22,19 @@ MIN_SCORE: Final = -1e9
 """Score of a translation that the model holds impossible, since JSON has no infinity."""
 
 
-def translate(translator: Translator, items: Sequence[Item], options: TranslateTaskOptions) -> list[dict[str, Any]]:
+def translate(
+    translator: Translator,
+    items: Sequence[Item],
+    options: TranslateTaskOptions,
+    on_ready: Callable[[Mapping[int, dict[str, Any]]], object],
+) -> list[dict[str, Any]]:
     """Returns the translation of each line.
+
+    Args:
+        translator: Translator of the model.
+        items: Lines.
+        options: Options of all lines.
+        on_ready: Function to call before lines with a problem are searched for again, with the results of the others.
 
     Raises:
         ServiceError: An option is invalid.
@@ -36,18 +47,27 @@ def translate(translator: Translator, items: Sequence[Item], options: TranslateT
     is_alone = options.seed is not None and search.sampling is not None
     batches = [slice(i, i + 1) for i in range(len(lines))] if is_alone else [slice(None)]
     results: list[dict[str, Any]] = []
+    ready: dict[int, dict[str, Any]] = {}
+
+    def result_of(translation: Translation) -> dict[str, Any]:
+        links = word_alignment(translator, translation) if options.alignment else None
+        return _result(translation, links)
+
+    def report(translations: Mapping[int, Translation]) -> None:
+        ready.update({i: result_of(translation) for i, translation in translations.items()})
+        on_ready(ready)
+
     for batch in batches:
         required = prefixes[batch] if any(prefixes[batch]) else None
         try:
             translations = translator.translations(
                 lines[batch], search=search, terminology=terminology, prefixes=required,
                 source_language=options.source_language, target_language=options.target_language,
+                on_ready=None if is_alone else report,
             )  # fmt: skip
         except (ConfigError, DataError) as error:
             raise options.refusal(error) from error
-        for translation in translations:
-            links = word_alignment(translator, translation) if options.alignment else None
-            results.append(_result(translation, links))
+        results += [ready[i] if i in ready else result_of(translation) for i, translation in enumerate(translations)]
     return results
 
 

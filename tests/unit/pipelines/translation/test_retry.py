@@ -109,3 +109,14 @@ def test_a_second_search_ends_where_the_first_did(
     substitute(monkeypatch, "search.search_each", loop)
     load(tiny_run).translations(["one"])
     assert limits == [52, limit]
+
+
+def test_lines_without_a_problem_are_ready_before_the_second_search(copier: Translator) -> None:
+    """Catches lines that wait for the second search of another, and ones that are reported before they are right."""
+    lines, ready = ["one", "nine", "two", "one 512"], dict[int, str]()
+    translations = copier.translations(lines, on_ready=lambda some: ready.update({i: t.text for i, t in some.items()}))
+    assert ready == {0: "one", 2: "two"}
+    assert [translation.text for translation in translations] == lines
+    ready.clear()
+    copier.translations(["one", "two"], on_ready=lambda some: ready.update({i: t.text for i, t in some.items()}))
+    assert not ready, "nothing is searched for again"
