@@ -56,3 +56,11 @@ def test_pauses_grow_while_stragglers_follow(backoff: ctypes.CDLL) -> None:
         now += pauses[-1] + 3000
     assert pauses == [10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 320_000]
     assert pause_after(backoff, now + 10**6) == 10_000, "a straggler long after the others is the first one again"
+
+
+def test_a_straggler_during_a_pause_does_not_extend_it(backoff: ctypes.CDLL) -> None:
+    """Catches a pause that doubles with each barrier of the region in which it began."""
+    backoff.record(20, 3000, 0)
+    backoff.record(20, 3000, 3000)
+    assert backoff.is_active(9000)
+    assert not backoff.is_active(10_000)

@@ -36,7 +36,8 @@ def test_a_line_that_is_searched_again_delays_nobody() -> None:
     """Catches results that are kept until the whole batch is done, and ones that land in another request."""
 
     async def check() -> None:
-        shared = Shared(ServerSettings(models={"m": "m"}), 1, cast("Spawner", None), RecordingMetrics(), Throughput(), lambda: None)
+        settings, spawner = ServerSettings(models={"m": "m"}), cast("Spawner", None)
+        shared = Shared(settings, 1, spawner, RecordingMetrics(), Throughput(), lambda: None)
         batcher, process = Batcher("m", shared, lambda: None), OneWorker()
         requests = [PendingRequest(Job("m", "translate", [Item(text)], text, {}), [1]) for text in "abc"]
         for request in requests:

@@ -1,5 +1,6 @@
 // The encoder in one call. Sentences lie one after the other without padding: only attention distinguishes them.
 #include "compiled_model.h"
+#include "parallel.h"
 #include "sublayers.h"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
   }
   threads = threads_for(operations, threads);
   const int threads_per_sentence = count < threads ? threads : 1;
-  parallel_for(count, threads_per_sentence == 1 ? threads : 1, [&](long i) {
+  const auto attend = [&](long i) {
     Attention a{};
     const char* first = static_cast<const char*>(projections.row(starts[i], projected));
     a.query = first;
@@ -71,7 +72,11 @@ void attend_sentences(const Encoder& encoder, const int64_t* lengths, long count
     a.is_bfloat16 = projections.is_bf16, a.is_full_sequence = 1, a.allow_bf16 = encoder.is_rounded;
     a.mask = mask, a.mask_query = mask ? longest : 0;
     transformer_attention(&a, threads_per_sentence);
-  });
+  };
+  const bool is_balanced = false;  // sentences differ in length
+  parallel_region(
+      threads_per_sentence == 1 ? threads : 1, [&](const Thread& thread) { thread.for_each_task(count, attend); },
+      is_balanced);
 }
 
 void rotate_sentences(const Encoder& encoder, const Layer& layer, const int64_t* lengths, long count,

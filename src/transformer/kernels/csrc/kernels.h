@@ -92,6 +92,8 @@ struct Layer {
 // Number of multiplications from which several threads are faster than one, if all of them are scheduled.
 constexpr long MIN_PARALLEL_OPERATIONS = 1 << 19;
 constexpr long NORM_OPERATIONS_PER_ELEMENT = 8;  // approximate number per element
+// Returns the number of threads for a call, which is 1 during a pause of the calling thread's backoff. It is not to be
+// called inside a parallel region.
 inline int threads_for(long operations, int threads) {
   return operations < MIN_PARALLEL_OPERATIONS || straggler_backoff().is_active() ? 1 : threads;
 }

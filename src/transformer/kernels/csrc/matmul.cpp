@@ -16,7 +16,9 @@
 // AMX does not support float32. It multiplies bfloat16 so fast, though, that six products of bfloat16 terms (bf16x3)
 // take less time than one product by vector instructions, if the matrices are large enough to amortize the splitting.
 // The sums are float32, like those of vector instructions, but in another order.
+#include "amx.h"
 #include "matmul_tile.h"
+#include "packing.h"
 #include "parallel.h"
 
 #include <algorithm>

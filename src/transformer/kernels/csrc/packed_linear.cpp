@@ -122,9 +122,9 @@ void multiply_panel(const typename P::Input* inputs, long padded, const float* r
 
 // Distributes the panels among threads. Calls `multiply` with each panel and the end of its range, and `flush` for
 // pending epilogues.
-template <typename Multiply, typename End>
+template <typename Multiply, typename Flush>
 void for_each_panel(const PackedMatrix& w, const TopK* topk, const Thread& thread, const Multiply& multiply,
-                    const End& flush) {
+                    const Flush& flush) {
   const long panels = ceil_div(w.columns, PANEL);
   if (!topk) {
     const long end = thread.first_task(thread.index + 1, panels);
@@ -153,13 +153,13 @@ void packed_linear_vector(const PackedMatrix& w, const X* x, long rows, Y* y, co
   float* row_scales = needs_conversion ? scratch<float>(rows) : nullptr;
   parallel_region(threads, [&](const Thread& thread) {
     if (needs_conversion) {
-      bool is_own_signed = false;
+      bool has_negative_rows = false;
       thread.for_each_own_task(rows, [&](long i) {
         convert_input(x + i * w.inner, w.inner, padded, converted + i * padded, row_scales + i, P());
         if constexpr (IS_FASTER_WITHOUT_SIGNS)
-          is_own_signed = is_own_signed || has_negative(converted + i * padded, padded);
+          has_negative_rows = has_negative_rows || has_negative(converted + i * padded, padded);
       });
-      if (is_own_signed) is_signed = true;
+      if (has_negative_rows) is_signed = true;
       thread.barrier();
     }
     const Input* inputs = needs_conversion ? converted : reinterpret_cast<const Input*>(x);

@@ -1,6 +1,7 @@
-// Parallel loops with work stealing. Each thread processes the tasks of its own part in order, and then steals
+// Parallel regions and loops. In most loops, each thread processes the tasks of its own part in order, and then steals
 // remaining tasks of other threads, because cores are not equally fast. If tasks are rows, a thread usually finds the
 // results of earlier operations on these rows in its own caches; caches of other cores may be as slow as memory.
+// Waits at the barriers are timed for `StragglerBackoff`.
 #pragma once
 #include <omp.h>
 
@@ -14,15 +15,18 @@ namespace transformer {
 // Measures how long the calling thread works before each barrier of a parallel region, and how long it waits there.
 class BarrierTimer {
  public:
+  explicit BarrierTimer(bool is_balanced) : is_balanced_(is_balanced) {}
+
   void arrive() { arrival_ = StragglerBackoff::Clock::now(); }
 
   void leave() {
     const auto now = StragglerBackoff::Clock::now();
-    straggler_backoff().record(arrival_ - begin_, now - arrival_, now);
+    if (is_balanced_) straggler_backoff().record(arrival_ - begin_, now - arrival_, now);
     begin_ = now;
   }
 
  private:
+  const bool is_balanced_;
   StragglerBackoff::Clock::time_point begin_ = StragglerBackoff::Clock::now(), arrival_{};
 };
 
@@ -40,7 +44,8 @@ class Thread {
 
   const long n_threads = 1, index = 0;  // number of threads, and index of this one
 
-  long first_task(long part, long tasks) const { return tasks * part / n_threads; }
+  // Rounded up, so that the calling thread has work if any thread has, and does not wait for the others without it.
+  long first_task(long part, long tasks) const { return (tasks * part + n_threads - 1) / n_threads; }
 
   // Calls `work` with each task of the part of this thread, and steals none.
   template <typename Work>
@@ -96,11 +101,13 @@ class Thread {
   mutable uint64_t section_ = 0;
 };
 
-// Runs `work` once in each thread.
+// Runs `work` once in each thread, or in the calling thread alone within another region. Unless `is_balanced`, threads
+// may have so unequal work that a long wait says nothing about stragglers.
 template <typename Work>
-void parallel_region(int threads, Work work) {
-  if (threads <= 1) return work(Thread());  // avoids teams of one thread, which attention would create by the thousand
-  BarrierTimer timer;
+void parallel_region(int threads, Work work, bool is_balanced = true) {
+  // Teams of one thread are avoided, because attention would create thousands of them.
+  if (threads <= 1 || omp_in_parallel()) return work(Thread());
+  BarrierTimer timer(is_balanced);
   auto* counter = scratch<Thread::Counter, 19>(threads);
   std::fill(counter, counter + threads, Thread::Counter{0});
 #pragma omp parallel num_threads(threads)
@@ -112,7 +119,7 @@ void parallel_region(int threads, Work work) {
   timer.leave();
 }
 
-// Runs fine-grained tasks on several threads.
+// Runs tasks of about equal length on several threads.
 template <typename Work>
 void parallel_for(long tasks, int threads, Work work) {
   parallel_region(threads, [&](const Thread& thread) { thread.for_each_task(tasks, work, true); });

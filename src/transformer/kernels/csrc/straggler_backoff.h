@@ -12,6 +12,7 @@ class StragglerBackoff {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Whether there is a pause; ends one that is over.
   bool is_active(Clock::time_point now) {
     is_active_ = is_active_ && now < end_;
     return is_active_;
@@ -22,7 +23,7 @@ class StragglerBackoff {
 
   // Starts a pause if the calling thread has waited for the others much longer than it has worked.
   void record(Clock::duration work, Clock::duration wait, Clock::time_point now) {
-    if (wait < MIN_WAIT || wait < 2 * work) return;
+    if (wait < MIN_WAIT || wait < 2 * work || is_active(now)) return;
     pause_ = now - end_ < 2 * pause_ ? std::min(2 * pause_, MAX_PAUSE) : MIN_PAUSE;
     end_ = now + pause_;
     is_active_ = true;
@@ -38,7 +39,7 @@ class StragglerBackoff {
   bool is_active_ = false;
 };
 
-// Of the calling thread, as each has a team of its own.
+// Returns the backoff of the calling thread. Each calling thread has a team of its own.
 inline StragglerBackoff& straggler_backoff() {
   thread_local StragglerBackoff backoff;
   return backoff;

@@ -65,14 +65,17 @@ template <typename Sublayer>
 void residual_connection(float* x, long rows, long width, const Norm& norm, bool is_pre, int threads,
                          Sublayer sublayer) {
   float* sublayer_output = scratch<float, SUBLAYER_OUTPUT>(rows * width);
-  threads = threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * width, threads);
+  const auto add_norm = [&](const float* summand, float* out) {
+    transformer_add_norm(x, summand, norm.alpha, norm.beta, norm.eps, rows, width, out,
+                         threads_for(NORM_OPERATIONS_PER_ELEMENT * rows * width, threads));
+  };
   if (!is_pre) {
     sublayer(x, sublayer_output);
-    transformer_add_norm(x, sublayer_output, norm.alpha, norm.beta, norm.eps, rows, width, x, threads);
+    add_norm(sublayer_output, x);
     return;
   }
   float* normalized = scratch<float, NORMALIZED>(rows * width);
-  transformer_add_norm(x, nullptr, norm.alpha, norm.beta, norm.eps, rows, width, normalized, threads);
+  add_norm(nullptr, normalized);
   sublayer(normalized, sublayer_output);
   for (long i = 0; i < rows * width; i += LANES) {
     const Mask m = tail_mask(rows * width - i);

@@ -84,13 +84,13 @@ class Retrier:
 
         Args:
             checked: Lines with their translations, checked.
-            on_ready: Function to call before the second search, if there is one, with the lines that need none, by
-                their places.
+            on_ready: Function to call before the second search, if only some of the lines need one, with the others,
+                by their places.
         """
         results, remaining = list(checked), [*range(len(checked))]
         for number in range(ATTEMPTS):
             attempts = {i: attempt for i in remaining if (attempt := self._attempt(checked[i], number))}
-            if attempts and number == 0 and on_ready is not None:
+            if on_ready is not None and number == 0 and 0 < len(attempts) < len(checked):
                 on_ready({i: line for i, line in enumerate(checked) if i not in attempts})
             searched = self._search([*attempts.values()])
             finished = self._finish([*attempts.values()], searched)

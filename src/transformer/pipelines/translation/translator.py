@@ -239,8 +239,8 @@ class Translator:
             terminology: Terms and protected spans, instead of the translator's.
             prefixes: Beginning of the translation of each line; for a split line, of its first segment.
             first_line: Number of lines before these, so that each line of a long text has its own random stream.
-            on_ready: Function to call before lines with a problem are searched for again, if there are any, with the
-                translations of the others by their places in `lines`.
+            on_ready: Function to call before some of the lines are searched for again because of a problem, with the
+                translations of the others, by their places in `lines`.
             **languages: Source and target language of these lines, instead of the translator's.
 
         Raises:
@@ -314,16 +314,20 @@ class Translator:
             WorkerError: A process was killed, or the processes were ended by `close`.
             ConfigError: The translations have been returned before.
         """
-        model = self.confidence_model(pending.options.search)
-        ready: dict[int, Translation] = {}
+        finished: dict[int, Translation] = {}
+
+        def finish(lines: Mapping[int, CheckedLine]) -> None:
+            model = self.confidence_model(pending.options.search)
+            finished.update({i: with_confidence(line, model) for i, line in lines.items() if i not in finished})
 
         def report(lines: Mapping[int, CheckedLine]) -> None:
-            ready.update({i: with_confidence(line, model) for i, line in lines.items()})
+            finish(lines)
             if on_ready is not None:
-                on_ready(ready)
+                on_ready({i: finished[i] for i in lines})
 
         checked = self.finish_checked(pending, done, report)
-        return [ready[i] if i in ready else with_confidence(line, model) for i, line in enumerate(checked)]
+        finish(dict(enumerate(checked)))
+        return [finished[i] for i in range(len(checked))]
 
     def finish_checked(
         self,

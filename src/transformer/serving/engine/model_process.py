@@ -117,9 +117,8 @@ def _answer(pipeline: Any, request: bytes, emit: Emit) -> bytes:
             sent: set[int] = set()
 
             def send(results: Mapping[int, dict[str, Any]]) -> None:
-                if results:
-                    emit(json.dumps([*results.items()]).encode())
-                    sent.update(results)
+                emit(json.dumps([*results.items()]).encode())
+                sent.update(results)
 
             results = run_task(pipeline, message["task"], items, message["options"], send)
             answer["results"] = [None if i in sent else result for i, result in enumerate(results)]
