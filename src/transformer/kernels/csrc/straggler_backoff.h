@@ -24,7 +24,7 @@ class StragglerBackoff {
   // Starts a pause if the calling thread has waited for the others much longer than it has worked.
   void record(Clock::duration work, Clock::duration wait, Clock::time_point now) {
     if (wait < MIN_WAIT || wait < 2 * work || is_active(now)) return;
-    pause_ = now - end_ < 2 * pause_ ? std::min(2 * pause_, MAX_PAUSE) : MIN_PAUSE;
+    pause_ = now - end_ < RESET_TIME ? std::min(2 * pause_, MAX_PAUSE) : MIN_PAUSE;
     end_ = now + pause_;
     is_active_ = true;
   }
@@ -33,6 +33,8 @@ class StragglerBackoff {
   static constexpr Clock::duration MIN_WAIT = std::chrono::microseconds(500);  // longer than it takes to wake a thread
   static constexpr Clock::duration MIN_PAUSE = std::chrono::milliseconds(10);
   static constexpr Clock::duration MAX_PAUSE = std::chrono::milliseconds(320);
+  // Time without stragglers after which pauses are short again.
+  static constexpr Clock::duration RESET_TIME = std::chrono::seconds(1);
 
   Clock::time_point end_{};
   Clock::duration pause_ = MIN_PAUSE;
